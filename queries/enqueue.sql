@@ -1,0 +1,183 @@
+-- name: EnqueuePlain :one
+-- EnqueuePlain accepts a request without an admission: always a new job, no binding.
+WITH accepted AS (
+  INSERT INTO onceq.job (id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key)
+  SELECT
+    @job_id::uuid, clock.at, coalesce(sqlc.narg(run_at)::text::timestamptz, clock.at),
+    sqlc.narg(deadline)::text::timestamptz, sqlc.narg(execution_timeout_us)::bigint * interval '1 microsecond',
+    @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
+    sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text
+  FROM (SELECT clock_timestamp() AS at) AS clock
+  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+),
+queued AS (
+  INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
+  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
+  FROM accepted AS a
+),
+woken AS MATERIALIZED (
+  SELECT pg_notify(sqlc.narg(wake)::text, a.queue)
+  FROM accepted AS a
+  WHERE sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at
+)
+SELECT
+  (a.run_at <= a.accepted_at)::boolean AS ready,
+  (SELECT count(*) FROM woken)::bigint AS wakes
+FROM accepted AS a;
+
+-- name: Enqueue :one
+-- Enqueue decides a keyed request. A live binding answers by itself: nothing is
+-- written or locked. A free key is bound, and the job and its place in the
+-- queue come with it. No row at all means that the key was taken by a
+-- transaction this statement's snapshot can't see, or that its binding has
+-- expired: EnqueueAgain decides those.
+--
+-- The primary key of binding is the lock: of two inserts of one key the second
+-- waits for the first to end. A wait is longer than any clock reading made
+-- before it, so the job is stamped after it, and a wait longer than the slack
+-- is told (or, when the statement is a transaction of its own, refused, so
+-- that nothing is committed with a window that began before the wait).
+WITH held AS MATERIALIZED (
+  SELECT b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.expires_at > clock_timestamp() AS live
+  FROM onceq.binding AS b
+  WHERE b.key_hash = @key_hash::bytea
+),
+bound AS (
+  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, release, key_hash, scope, fingerprint)
+  SELECT
+    asked.at, asked.at + sqlc.arg(ttl_us)::bigint * interval '1 microsecond', @job_id::uuid,
+    @mode::smallint, @release::smallint, @key_hash::bytea, @scope::text, @fingerprint::bytea
+  FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held)) AS asked
+  ON CONFLICT (key_hash) DO NOTHING
+  RETURNING b.job_id, b.accepted_at, b.expires_at
+),
+accepted AS (
+  INSERT INTO onceq.job (
+    id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key,
+    key_mode, key_length, key_hash, key_scope, key_preview)
+  SELECT
+    b.job_id, b.at, coalesce(sqlc.narg(run_at)::text::timestamptz, b.at),
+    sqlc.narg(deadline)::text::timestamptz, sqlc.narg(execution_timeout_us)::bigint * interval '1 microsecond',
+    @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
+    sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text,
+    @mode::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
+  FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
+  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+),
+queued AS (
+  INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
+  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
+  FROM accepted AS a
+),
+woken AS MATERIALIZED (
+  SELECT pg_notify(sqlc.narg(wake)::text, a.queue)
+  FROM accepted AS a
+  WHERE sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at
+)
+SELECT
+  NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
+  NULL::timestamptz AS held_expires_at, NULL::bytea AS held_fingerprint,
+  (a.run_at <= a.accepted_at)::boolean AS ready,
+  (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
+  (CASE WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
+    THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
+    ELSE (SELECT count(*) FROM woken)
+  END)::bigint AS wakes
+FROM accepted AS a
+JOIN bound AS b ON b.job_id = a.id
+UNION ALL
+SELECT
+  h.job_id::text, h.mode, h.dead,
+  h.expires_at, CASE WHEN h.fingerprint = @fingerprint::bytea THEN NULL ELSE h.fingerprint END,
+  false, false, 0
+FROM held AS h
+WHERE h.live;
+
+-- name: EnqueueAgain :one
+-- EnqueueAgain decides a keyed request that Enqueue had no answer for, on a new
+-- snapshot: it sees the binding that won the race, and takes over one that has
+-- expired. The taker locks the expired row, deletes it and binds the key anew,
+-- all in this statement, with the clock read after the lock. Whoever loses the
+-- race for the expired row finds it deleted, so nothing is left to lock, and
+-- asks once more; the old job is not touched.
+WITH held AS MATERIALIZED (
+  SELECT b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.expires_at > clock_timestamp() AS live
+  FROM onceq.binding AS b
+  WHERE b.key_hash = @key_hash::bytea
+),
+expired AS MATERIALIZED (
+  SELECT b.key_hash
+  FROM onceq.binding AS b
+  WHERE b.key_hash = @key_hash::bytea
+    AND b.expires_at <= clock_timestamp()
+    AND NOT EXISTS (SELECT FROM held WHERE held.live)
+  FOR UPDATE
+),
+freed AS (
+  DELETE FROM onceq.binding AS b
+  USING expired
+  WHERE b.key_hash = expired.key_hash
+  RETURNING b.key_hash
+),
+bound AS (
+  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, release, key_hash, scope, fingerprint)
+  SELECT
+    asked.at, asked.at + sqlc.arg(ttl_us)::bigint * interval '1 microsecond', @job_id::uuid,
+    @mode::smallint, @release::smallint, @key_hash::bytea, @scope::text, @fingerprint::bytea
+  FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held) OR EXISTS (SELECT FROM freed)) AS asked
+  ON CONFLICT (key_hash) DO NOTHING
+  RETURNING b.job_id, b.accepted_at, b.expires_at
+),
+accepted AS (
+  INSERT INTO onceq.job (
+    id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key,
+    key_mode, key_length, key_hash, key_scope, key_preview)
+  SELECT
+    b.job_id, b.at, coalesce(sqlc.narg(run_at)::text::timestamptz, b.at),
+    sqlc.narg(deadline)::text::timestamptz, sqlc.narg(execution_timeout_us)::bigint * interval '1 microsecond',
+    @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
+    sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text,
+    @mode::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
+  FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
+  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+),
+queued AS (
+  INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
+  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
+  FROM accepted AS a
+),
+woken AS MATERIALIZED (
+  SELECT pg_notify(sqlc.narg(wake)::text, a.queue)
+  FROM accepted AS a
+  WHERE sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at
+)
+SELECT
+  NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
+  NULL::timestamptz AS held_expires_at, NULL::bytea AS held_fingerprint,
+  (a.run_at <= a.accepted_at)::boolean AS ready,
+  (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
+  (CASE WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
+    THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
+    ELSE (SELECT count(*) FROM woken)
+  END)::bigint AS wakes
+FROM accepted AS a
+JOIN bound AS b ON b.job_id = a.id
+UNION ALL
+SELECT
+  h.job_id::text, h.mode, h.dead,
+  h.expires_at, CASE WHEN h.fingerprint = @fingerprint::bytea THEN NULL ELSE h.fingerprint END,
+  false, false, 0
+FROM held AS h
+WHERE h.live;
+
+-- name: RestartBindings :exec
+-- RestartBindings gives bindings that the running transaction has just made
+-- their whole window, counted from now: their acceptance had to wait for
+-- another transaction after it had read the clock. Nobody else sees them yet.
+UPDATE onceq.binding
+SET
+  accepted_at = clock.at,
+  expires_at = clock.at + (expires_at - accepted_at)
+FROM (SELECT clock_timestamp() AS at) AS clock
+WHERE key_hash = ANY (@key_hashes::bytea[])
+  AND job_id = ANY (@job_ids::uuid[]);

@@ -1,0 +1,138 @@
+-- name: EnqueueMany :many
+-- EnqueueMany decides a whole batch, all or nothing, in one statement. The
+-- caller has folded repeats of a key and sorted the keys by scope and hash,
+-- bytewise: bindings are inserted, and so locked, in that one order, before any
+-- job, so overlapping batches can wait for each other but never deadlock.
+--
+-- request has a row for each request; bind has the hashes of the keyed ones (one
+-- each, or several while a secret is rotated). One clock reading classifies all.
+-- A live binding that another request owns refuses the batch: nothing is
+-- written. An expired one is taken over in its turn by the same INSERT. A batch
+-- that the caller has found at odds with itself is sent as refused, so as to
+-- learn which jobs own its keys.
+--
+-- The first row (ord 0) is the summary: how many bindings were to be made and
+-- how many were. Fewer made means that a race was lost to a transaction that
+-- this snapshot can't see; nothing of the batch may then be kept, so the caller
+-- rolls back to its savepoint and asks again, or, when the statement is a
+-- transaction of its own, it refuses itself. The other rows tell the live
+-- bindings that were found.
+WITH request AS MATERIALIZED (
+  SELECT r.*
+  FROM ROWS FROM (
+    unnest(@job_ids::uuid[]), unnest(@run_ats::text[]), unnest(@deadlines::text[]), unnest(@execution_timeouts_us::bigint[]),
+    unnest(@priorities::smallint[]), unnest(@max_attempts::smallint[]), unnest(@queues::text[]), unnest(@types::text[]),
+    unnest(@payloads::text[]), unnest(@retries::text[]), unnest(@tags::text[]), unnest(@concurrency_keys::text[]),
+    unnest(@modes::smallint[]), unnest(@releases::smallint[]), unnest(@ttls_us::bigint[]), unnest(@fingerprints::bytea[]),
+    unnest(@scopes::text[]), unnest(@key_previews::text[]), unnest(@key_lengths::smallint[]), unnest(@key_hashes::bytea[])
+  ) WITH ORDINALITY AS r (
+    job_id, run_at, deadline, execution_timeout_us,
+    priority, max_attempts, queue, type,
+    payload, retry, tags, concurrency_key,
+    mode, release, ttl_us, fingerprint,
+    scope, key_preview, key_length, key_hash, ord)
+),
+bind AS MATERIALIZED (
+  SELECT b.*
+  FROM ROWS FROM (unnest(@bind_hashes::bytea[]), unnest(@bind_ords::bigint[])) WITH ORDINALITY AS b (key_hash, ord, turn)
+),
+clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS at
+),
+held AS MATERIALIZED (
+  SELECT r.ord, b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.mode = r.mode AND b.fingerprint = r.fingerprint AS same
+  FROM bind
+  JOIN request AS r ON r.ord = bind.ord
+  CROSS JOIN clock
+  -- OFFSET 0 keeps this a look-up by primary key for each hash, whatever the planner thinks of the table.
+  CROSS JOIN LATERAL (SELECT o.* FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
+  WHERE b.expires_at > clock.at
+),
+fresh AS MATERIALIZED (
+  SELECT bind.key_hash, bind.ord, bind.turn
+  FROM bind
+  WHERE NOT EXISTS (SELECT FROM held WHERE held.ord = bind.ord)
+    AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
+    AND NOT @refused::boolean
+),
+bound AS (
+  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, release, key_hash, scope, fingerprint)
+  SELECT
+    clock.at, clock.at + r.ttl_us * interval '1 microsecond', r.job_id, r.mode, r.release, fresh.key_hash, r.scope, r.fingerprint
+  FROM fresh
+  JOIN request AS r ON r.ord = fresh.ord
+  CROSS JOIN clock
+  ORDER BY fresh.turn
+  ON CONFLICT (key_hash) DO UPDATE SET
+    accepted_at = EXCLUDED.accepted_at,
+    expires_at = EXCLUDED.expires_at,
+    job_id = EXCLUDED.job_id,
+    mode = EXCLUDED.mode,
+    release = EXCLUDED.release,
+    dead = false,
+    scope = EXCLUDED.scope,
+    fingerprint = EXCLUDED.fingerprint
+  WHERE b.expires_at <= clock_timestamp()
+  RETURNING b.key_hash
+),
+settled AS MATERIALIZED (
+  -- Counting bound first makes this the clock after every wait.
+  SELECT made.n, clock_timestamp() AS at
+  FROM (SELECT count(*) AS n FROM bound) AS made
+),
+accepted AS MATERIALIZED (
+  SELECT r.*, settled.at, coalesce(nullif(r.run_at, '')::timestamptz, settled.at) AS due
+  FROM settled
+  CROSS JOIN request AS r
+  WHERE NOT EXISTS (SELECT FROM held WHERE held.ord = r.ord)
+    AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
+    AND NOT @refused::boolean
+),
+stored AS (
+  INSERT INTO onceq.job (
+    id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key,
+    key_mode, key_length, key_hash, key_aliases, key_scope, key_preview)
+  SELECT
+    a.job_id, a.at, a.due, nullif(a.deadline, '')::timestamptz, nullif(a.execution_timeout_us, 0) * interval '1 microsecond',
+    a.priority, a.max_attempts, a.queue, a.type, a.payload::jsonb, nullif(a.retry, '')::jsonb, nullif(a.tags, '')::text[],
+    nullif(a.concurrency_key, ''),
+    nullif(a.mode, 0), CASE WHEN a.mode > 0 THEN a.key_length END, CASE WHEN a.mode > 0 THEN a.key_hash END,
+    CASE WHEN @aliased::boolean AND a.mode > 0
+      THEN ARRAY(SELECT bind.key_hash FROM bind WHERE bind.ord = a.ord AND bind.key_hash <> a.key_hash)
+    END,
+    CASE WHEN a.mode > 0 THEN a.scope END, CASE WHEN a.mode > 0 THEN a.key_preview END
+  FROM accepted AS a
+),
+queued AS (
+  INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
+  SELECT greatest(a.due, a.at), a.job_id, nullif(a.deadline, '')::timestamptz, a.priority, a.queue, a.type, nullif(a.concurrency_key, '')
+  FROM accepted AS a
+),
+woken AS MATERIALIZED (
+  SELECT pg_notify(@wake::text, ready.queue)
+  FROM (SELECT DISTINCT a.queue FROM accepted AS a WHERE a.due <= a.at) AS ready
+  WHERE ready.queue = ANY (@wake_queues::text[])
+),
+summary AS MATERIALIZED (
+  SELECT
+    (SELECT count(*) FROM fresh) AS wanted,
+    settled.n AS made,
+    settled.at - clock.at > sqlc.arg(slack_us)::bigint * interval '1 microsecond' AS waited
+  FROM settled
+  CROSS JOIN clock
+)
+SELECT
+  0::bigint AS ord,
+  s.wanted::bigint AS wanted, s.made::bigint AS made, (s.wanted > 0 AND s.waited)::boolean AS waited,
+  (CASE WHEN @alone::boolean AND (s.made <> s.wanted OR s.wanted > 0 AND s.waited)
+    THEN ('onceq waited for another transaction and asks again: ' || s.made::text)::bigint
+    ELSE (SELECT count(*) FROM woken)
+  END)::bigint AS wakes,
+  NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
+  NULL::timestamptz AS held_expires_at, NULL::bytea AS held_fingerprint
+FROM summary AS s
+UNION ALL
+SELECT
+  h.ord, 0, 0, false, 0,
+  h.job_id::text, h.mode, h.dead, h.expires_at, CASE WHEN h.same THEN NULL ELSE h.fingerprint END
+FROM held AS h;
