@@ -1,0 +1,241 @@
+package queue
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/onceq/onceq/db"
+)
+
+// batch is the decision about several requests, in queries/enqueue_many.sql.
+type batch struct {
+	c        *Client
+	requests []*prepared
+	// leader[i] is the first request of the batch with the key of request i: i
+	// itself for the first one and for a request without a key. Only leaders are
+	// sent; the others follow from the leader's answer.
+	leader []int
+	// refused tells that two requests with one key differ: the batch is sent only
+	// to learn what to name in the conflict.
+	refused bool
+}
+
+// maxConflicts bounds how many conflicts of one batch are reported.
+const maxConflicts = 20
+
+// newBatch checks every request and folds repeats of a key. All invalid
+// requests are reported together.
+func (c *Client) newBatch(reqs []Request) (*batch, error) {
+	if len(reqs) > maxBatch {
+		return nil, fmt.Errorf("%w: batch: %d requests; allowed are at most %d", ErrInvalidRequest, len(reqs), maxBatch)
+	}
+	var wrong []error
+	var size int
+	ps := make([]*prepared, len(reqs))
+	for i, r := range reqs {
+		p, err := c.prepare(r)
+		if err != nil {
+			wrong = append(wrong, &RequestError{Index: i, Err: err})
+			continue
+		}
+		ps[i] = p
+		size += len(p.payload)
+	}
+	if size > maxBatchBytes {
+		wrong = append(wrong, fmt.Errorf("%w: batch: payloads of %d bytes together; allowed are at most %d", ErrInvalidRequest, size, maxBatchBytes))
+	}
+	if err := errors.Join(wrong...); err != nil {
+		return nil, err
+	}
+	b := c.batchOf(ps)
+	for i, first := range b.leader {
+		if a, other := ps[i].admission.mode, ps[first].admission.mode; a != other {
+			wrong = append(wrong, &RequestError{Index: i, Err: fmt.Errorf("%w: admission: the key of request %d under %s, here under %s; one batch may use a key under one admission",
+				ErrInvalidRequest, first, other, a)})
+		}
+	}
+	return b, errors.Join(wrong...)
+}
+
+func (c *Client) batchOf(ps []*prepared) *batch {
+	b := &batch{c: c, requests: ps, leader: make([]int, len(ps))}
+	first := make(map[string]int, len(ps))
+	for i, p := range ps {
+		b.leader[i] = i
+		if !p.keyed() {
+			continue
+		}
+		if f, ok := first[string(p.hashes[0])]; ok {
+			b.leader[i] = f
+			b.refused = b.refused || p.fingerprint != ps[f].fingerprint
+		} else {
+			first[string(p.hashes[0])] = i
+		}
+	}
+	return b
+}
+
+func (b *batch) partial() bool { return true }
+
+func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result, error) {
+	wake := b.c.waker.reserve(b.readyQueues()...)
+	params, sent := b.params()
+	params.Alone = alone
+	params.Refused = b.refused
+	params.WakeQueues = wake.queues
+	params.Wake = b.c.schema
+	rows, err := q.EnqueueMany(ctx, params)
+	if err != nil {
+		wake.done(false, false)
+		return nil, err
+	}
+	results, made, err := b.results(sent, rows)
+	wake.done(rows[0].Wakes > 0, err == nil && made)
+	if err != nil {
+		return nil, err
+	}
+	if rows[0].Waited {
+		if err := q.RestartBindings(ctx, db.RestartBindingsParams{KeyHashes: params.BindHashes, JobIds: params.JobIds}); err != nil {
+			return nil, err
+		}
+	}
+	return results, nil
+}
+
+// readyQueues are the queues that may gain work that is ready at once.
+func (b *batch) readyQueues() []string {
+	var queues []string
+	for _, p := range b.requests {
+		if p.request.RunAt.IsZero() && !slices.Contains(queues, p.request.Queue) {
+			queues = append(queues, p.request.Queue)
+		}
+	}
+	return queues
+}
+
+// params are the leaders in the form of the statement, and their indexes.
+func (b *batch) params() (db.EnqueueManyParams, []int) {
+	var a db.EnqueueManyParams
+	var sent []int
+	type bind struct {
+		scope string
+		hash  []byte
+		ord   int64
+	}
+	var binds []bind
+	slack := maxSlack
+	for i, p := range b.requests {
+		if b.leader[i] != i {
+			continue
+		}
+		sent = append(sent, i)
+		r := p.request
+		a.JobIds = append(a.JobIds, p.id)
+		a.RunAts = append(a.RunAts, orEmpty(instantText(r.RunAt)))
+		a.Deadlines = append(a.Deadlines, orEmpty(instantText(r.Deadline)))
+		a.ExecutionTimeoutsUs = append(a.ExecutionTimeoutsUs, r.ExecutionTimeout.Microseconds())
+		a.Priorities = append(a.Priorities, int16(r.Priority))
+		a.MaxAttempts = append(a.MaxAttempts, int16(r.MaxAttempts))
+		a.Queues = append(a.Queues, r.Queue)
+		a.Types = append(a.Types, r.Type)
+		a.Payloads = append(a.Payloads, p.payload)
+		a.Retries = append(a.Retries, orEmpty(r.Retry.retryPolicy().stored()))
+		a.Tags = append(a.Tags, tagsText(r.Tags))
+		a.ConcurrencyKeys = append(a.ConcurrencyKeys, r.ConcurrencyKey)
+		a.Modes = append(a.Modes, int16(p.admission.mode))
+		a.Releases = append(a.Releases, int16(p.admission.release))
+		a.TtlsUs = append(a.TtlsUs, p.admission.retention.Microseconds())
+		a.Scopes = append(a.Scopes, p.admission.scope)
+		a.KeyPreviews = append(a.KeyPreviews, p.key.Preview)
+		a.KeyLengths = append(a.KeyLengths, int16(p.key.Length))
+		fingerprint, hash := []byte{}, []byte{}
+		if p.keyed() {
+			fingerprint, hash = p.fingerprint.stored(), p.hashes[0]
+		}
+		a.Fingerprints = append(a.Fingerprints, fingerprint)
+		a.KeyHashes = append(a.KeyHashes, hash)
+		for _, h := range p.hashes {
+			binds = append(binds, bind{p.admission.scope, h, int64(len(sent))})
+		}
+		a.Aliased = a.Aliased || len(p.hashes) > 1
+		slack = min(slack, p.slack())
+	}
+	slices.SortFunc(binds, func(x, y bind) int {
+		return cmp.Or(cmp.Compare(x.scope, y.scope), bytes.Compare(x.hash, y.hash))
+	})
+	a.BindHashes, a.BindOrds = [][]byte{}, []int64{}
+	for _, x := range binds {
+		a.BindHashes = append(a.BindHashes, x.hash)
+		a.BindOrds = append(a.BindOrds, x.ord)
+	}
+	a.SlackUs = slack.Microseconds()
+	return a, sent
+}
+
+// results reads the statement's answer: the summary, then the live bindings met
+// by the leaders in sent. It reports whether a job was made.
+func (b *batch) results(sent []int, rows []db.EnqueueManyRow) (results []Result, made bool, err error) {
+	met := make(map[int]held, len(rows)-1)
+	for _, row := range rows[1:] {
+		i := sent[row.Ord-1]
+		// While a secret is rotated one key can stand under several hashes; a
+		// binding that differs decides.
+		if h, ok := met[i]; !ok || h.fingerprint == nil && row.HeldFingerprint != nil {
+			met[i] = held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead, expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint}
+		}
+	}
+	results = make([]Result, len(b.requests))
+	var conflicts []error
+	for i, p := range b.requests {
+		first := b.leader[i]
+		h, isHeld := met[first]
+		var refused error
+		switch {
+		case isHeld && first == i:
+			results[i], refused = p.answer(i, h)
+		case first == i:
+			results[i] = Result{JobID: JobID(p.id), Outcome: OutcomeAccepted}
+			made = true
+		default:
+			results[i], refused = b.follow(i, results[first], h)
+		}
+		if refused != nil && len(conflicts) < maxConflicts {
+			conflicts = append(conflicts, refused)
+		}
+	}
+	if len(conflicts) == 1 {
+		return nil, false, conflicts[0]
+	}
+	if err := errors.Join(conflicts...); err != nil {
+		return nil, false, err
+	}
+	if s := rows[0]; s.Made != s.Wanted {
+		return nil, false, errUnsettled
+	}
+	return results, made, nil
+}
+
+// follow is the answer to a request whose key stands earlier in the batch.
+func (b *batch) follow(i int, first Result, h held) (Result, error) {
+	p, leader := b.requests[i], b.requests[b.leader[i]]
+	if p.fingerprint == leader.fingerprint {
+		return Result{JobID: first.JobID, Outcome: p.admission.mode.repeated(), Dead: first.Dead}, nil
+	}
+	id, until := JobID(leader.id), time.Time{}
+	if h.jobID != "" {
+		id, until = JobID(h.jobID), *h.expiresAt
+	}
+	return Result{}, &EnqueueIdempotencyConflictError{JobID: id, Key: p.key, Fields: p.fingerprint.Diff(leader.fingerprint), ExpiresAt: until, Index: i, batch: true}
+}
+
+func orEmpty(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}

@@ -1,0 +1,187 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/db"
+	"github.com/onceq/onceq/internal/schemaname"
+)
+
+// Config configures a Client. The zero value is useful.
+type Config struct {
+	// Schema is the PostgreSQL schema of the queue's tables: a lower-case
+	// identifier of at most 63 bytes that doesn't begin with pg_. Empty is
+	// "onceq". Queues in different schemas know nothing of each other.
+	Schema string
+	// Logger receives what goes wrong in the background. Nil discards it.
+	Logger *slog.Logger
+	// KeySecret makes stored key hashes keyed BLAKE2b ones, so that a copy of the
+	// database can't be searched for guessed keys: at least 16 bytes, the same in
+	// every process. Empty stores plain SHA-256.
+	KeySecret []byte
+	// PreviousKeySecrets are secrets that live bindings may still stand under. A
+	// request looks under all and writes under all, so processes that share any
+	// one of them agree on a key while a secret is rotated. An empty one stands
+	// for the time without a secret.
+	PreviousKeySecrets [][]byte
+	// MaxPayloadBytes bounds a payload's JSON text: at most 16 MiB. Zero is 1 MiB.
+	MaxPayloadBytes int
+	// PollOnly sends no notifications: workers find work by polling alone.
+	PollOnly bool
+}
+
+// Client enqueues requests and reads what became of them. It is safe for
+// concurrent use, holds no connection and needs no closing.
+type Client struct {
+	pool       *pgxpool.Pool
+	own        *db.Queries // on the pool
+	schema     string
+	log        *slog.Logger
+	hashers    []keyHasher // the newest secret's first
+	maxPayload int
+	waker      *waker
+	current    atomic.Bool // the schema was seen to be new enough
+}
+
+// New returns a client on pool. It dials nothing; it refuses a Config with a
+// value out of bounds, naming every one.
+func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
+	if pool == nil {
+		return nil, errors.New("queue: new client: the pool is nil")
+	}
+	if cfg.Schema == "" {
+		cfg.Schema = schemaname.Default
+	}
+	if cfg.MaxPayloadBytes == 0 {
+		cfg.MaxPayloadBytes = defaultPayloadBytes
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := cfg.check(); err != nil {
+		return nil, fmt.Errorf("queue: new client: %w", err)
+	}
+	c := &Client{pool: pool, schema: cfg.Schema, log: cfg.Logger, maxPayload: cfg.MaxPayloadBytes}
+	c.own = c.queries(pool)
+	for _, secret := range append([][]byte{cfg.KeySecret}, cfg.PreviousKeySecrets...) {
+		c.hashers = append(c.hashers, newKeyHasher(secret))
+	}
+	if !cfg.PollOnly {
+		c.waker = newWaker(c)
+	}
+	return c, nil
+}
+
+func (cfg Config) check() error {
+	var wrong problems
+	if err := schemaname.Check(cfg.Schema); err != nil {
+		wrong.add("Schema", "%v", err)
+	}
+	wrong.number("MaxPayloadBytes", cfg.MaxPayloadBytes, 1, maxPayloadBytes)
+	secret := func(field string, s []byte) {
+		if len(s) > 0 && len(s) < minSecretBytes {
+			wrong.add(field, "%d bytes; allowed are at least %d, or none", len(s), minSecretBytes)
+		}
+	}
+	secret("KeySecret", cfg.KeySecret)
+	seen := map[string]bool{string(cfg.KeySecret): true}
+	for i, s := range cfg.PreviousKeySecrets {
+		field := fmt.Sprintf("PreviousKeySecrets[%d]", i)
+		secret(field, s)
+		if seen[string(s)] {
+			wrong.add(field, "the same secret twice")
+		}
+		seen[string(s)] = true
+	}
+	return wrong.err()
+}
+
+// Enqueue is EnqueueWithResult for callers that need the job's id alone: a
+// repeat of an accepted request returns the first job's id.
+func (c *Client) Enqueue(ctx context.Context, req Request) (JobID, error) {
+	res, err := c.EnqueueWithResult(ctx, req)
+	return res.JobID, err
+}
+
+// EnqueueWithResult hands over a request and says what was decided. An accepted
+// request is one statement and one round trip, and so is a replay, which writes
+// and locks nothing.
+//
+// Errors: ErrInvalidRequest before anything is sent; an
+// [EnqueueIdempotencyConflictError] when the key is owned by a different
+// request; ErrSchemaOutdated; otherwise the driver's. After an error of the
+// connection or the context the request was either accepted as a whole or not
+// at all, and with a key it is always safe to repeat it.
+//
+// The decision is made in queries/enqueue.sql.
+func (c *Client) EnqueueWithResult(ctx context.Context, req Request) (Result, error) {
+	p, err := c.prepare(req)
+	if err != nil {
+		return Result{}, fmt.Errorf("queue: enqueue: %w", err)
+	}
+	results, err := c.alone(ctx, c.decisionFor(p))
+	if err != nil {
+		return Result{}, fmt.Errorf("queue: enqueue: %w", err)
+	}
+	return results[0], nil
+}
+
+// EnqueueTx is EnqueueWithResult inside the caller's transaction: the job and
+// the caller's own rows commit together or not at all. Another request with the
+// same key waits for this transaction to end. ErrRetryTransaction tells that
+// the whole transaction must be run again; a conflict leaves it usable.
+func (c *Client) EnqueueTx(ctx context.Context, tx Tx, req Request) (Result, error) {
+	p, err := c.prepare(req)
+	if err != nil {
+		return Result{}, fmt.Errorf("queue: enqueue: %w", err)
+	}
+	results, err := c.inside(ctx, tx, c.decisionFor(p))
+	if err != nil {
+		return Result{}, fmt.Errorf("queue: enqueue: %w", err)
+	}
+	return results[0], nil
+}
+
+// EnqueueMany hands over up to 1,000 requests at once, all or nothing; result i
+// is for request i. Requests of one batch with one key are decided as if sent
+// one after the other. Invalid requests are all reported, each as a
+// [RequestError]; so are conflicts, up to 20 of them. An empty batch makes no
+// query.
+func (c *Client) EnqueueMany(ctx context.Context, reqs []Request) ([]Result, error) {
+	if len(reqs) == 0 {
+		return []Result{}, nil
+	}
+	b, err := c.newBatch(reqs)
+	if err != nil {
+		return nil, fmt.Errorf("queue: enqueue many: %w", err)
+	}
+	results, err := c.alone(ctx, b)
+	if err != nil {
+		return nil, fmt.Errorf("queue: enqueue many: %w", err)
+	}
+	return results, nil
+}
+
+// EnqueueManyTx is EnqueueMany inside the caller's transaction. It works under
+// a savepoint, so that a refused batch leaves nothing behind and the
+// transaction usable.
+func (c *Client) EnqueueManyTx(ctx context.Context, tx Tx, reqs []Request) ([]Result, error) {
+	if len(reqs) == 0 {
+		return []Result{}, nil
+	}
+	b, err := c.newBatch(reqs)
+	if err != nil {
+		return nil, fmt.Errorf("queue: enqueue many: %w", err)
+	}
+	results, err := c.inside(ctx, tx, b)
+	if err != nil {
+		return nil, fmt.Errorf("queue: enqueue many: %w", err)
+	}
+	return results, nil
+}

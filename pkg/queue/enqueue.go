@@ -1,0 +1,128 @@
+package queue
+
+import (
+	"context"
+	"errors"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceq/onceq/db"
+)
+
+// single is the decision about one request, in queries/enqueue.sql.
+type single struct {
+	c *Client
+	p *prepared
+}
+
+// decisionFor picks the statement. A key that may stand under several hashes
+// needs the one for batches, which binds all of them or none.
+func (c *Client) decisionFor(p *prepared) decision {
+	if len(p.hashes) > 1 {
+		return c.batchOf([]*prepared{p})
+	}
+	return single{c: c, p: p}
+}
+
+func (s single) partial() bool { return false }
+
+func (s single) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result, error) {
+	wake := s.c.waker.reserve(s.p.request.Queue)
+	var res Result
+	var woke bool
+	var err error
+	if s.p.keyed() {
+		res, woke, err = s.keyed(ctx, q, wake.channel(), alone)
+	} else {
+		res, woke, err = s.plain(ctx, q, wake.channel())
+	}
+	wake.done(woke, err == nil && res.Outcome == OutcomeAccepted && s.p.request.RunAt.IsZero())
+	if err != nil {
+		return nil, err
+	}
+	return []Result{res}, nil
+}
+
+func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Result, bool, error) {
+	r := s.p.request
+	row, err := q.EnqueuePlain(ctx, db.EnqueuePlainParams{
+		JobID:              s.p.id,
+		RunAt:              instantText(r.RunAt),
+		Deadline:           instantText(r.Deadline),
+		ExecutionTimeoutUs: orNil(r.ExecutionTimeout.Microseconds()),
+		Priority:           int16(r.Priority),
+		MaxAttempts:        int16(r.MaxAttempts),
+		Queue:              r.Queue,
+		Type:               r.Type,
+		Payload:            s.p.payload,
+		Retry:              r.Retry.retryPolicy().stored(),
+		Tags:               orNil(tagsText(r.Tags)),
+		ConcurrencyKey:     orNil(r.ConcurrencyKey),
+		Wake:               channel,
+	})
+	if err != nil {
+		return Result{}, false, err
+	}
+	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, nil
+}
+
+// keyed asks Enqueue and, while there is no answer, EnqueueAgain, each on a new
+// snapshot. No answer twice in a row needs a binding to end within the call.
+func (s single) keyed(ctx context.Context, q *db.Queries, channel *string, alone bool) (Result, bool, error) {
+	r := s.p.request
+	params := db.EnqueueParams{
+		KeyHash:            s.p.hashes[0],
+		TtlUs:              s.p.admission.retention.Microseconds(),
+		JobID:              s.p.id,
+		Mode:               int16(s.p.admission.mode),
+		Release:            int16(s.p.admission.release),
+		Scope:              s.p.admission.scope,
+		Fingerprint:        s.p.fingerprint.stored(),
+		RunAt:              instantText(r.RunAt),
+		Deadline:           instantText(r.Deadline),
+		ExecutionTimeoutUs: orNil(r.ExecutionTimeout.Microseconds()),
+		Priority:           int16(r.Priority),
+		MaxAttempts:        int16(r.MaxAttempts),
+		Queue:              r.Queue,
+		Type:               r.Type,
+		Payload:            s.p.payload,
+		Retry:              r.Retry.retryPolicy().stored(),
+		Tags:               orNil(tagsText(r.Tags)),
+		ConcurrencyKey:     orNil(r.ConcurrencyKey),
+		KeyLength:          int16(s.p.key.Length),
+		KeyPreview:         s.p.key.Preview,
+		Wake:               channel,
+		SlackUs:            s.p.slack().Microseconds(),
+		Alone:              alone,
+	}
+	row, err := q.Enqueue(ctx, params)
+	for try := 1; errors.Is(err, pgx.ErrNoRows); try++ {
+		if try == maxTries {
+			return Result{}, false, errUnsettled
+		}
+		var again db.EnqueueAgainRow
+		again, err = q.EnqueueAgain(ctx, db.EnqueueAgainParams(params))
+		row = db.EnqueueRow(again)
+	}
+	if err != nil {
+		return Result{}, false, err
+	}
+	if row.HeldJobID != nil {
+		res, err := s.p.answer(-1, held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead,
+			expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
+		return res, false, err
+	}
+	if row.Waited {
+		err = q.RestartBindings(ctx, db.RestartBindingsParams{KeyHashes: s.p.hashes, JobIds: []string{s.p.id}})
+	}
+	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, err
+}
+
+// orNil is NULL for a zero value, which SQL stores as the absence it means.
+func orNil[T comparable](v T) *T {
+	var zero T
+	if v == zero {
+		return nil
+	}
+	return &v
+}

@@ -1,0 +1,200 @@
+package queue
+
+import (
+	"encoding/binary"
+	"fmt"
+	"slices"
+
+	"golang.org/x/crypto/blake2b"
+)
+
+// Field names a member of a request in a conflict.
+type Field string
+
+// The fields in the order in which a conflict lists them.
+const (
+	FieldQueue            Field = "queue"
+	FieldType             Field = "type"
+	FieldPayload          Field = "payload"
+	FieldPriority         Field = "priority"
+	FieldConcurrencyKey   Field = "concurrency_key"
+	FieldTags             Field = "tags"
+	FieldMaxAttempts      Field = "max_attempts"
+	FieldRetry            Field = "retry"
+	FieldRunAt            Field = "run_at"
+	FieldDeadline         Field = "deadline"
+	FieldExecutionTimeout Field = "execution_timeout"
+	// FieldRetention is the admission's own: TTL and Release, or a throttle's Window.
+	FieldRetention Field = "retention"
+	// FieldAdmission tells that the key is owned under another admission.
+	FieldAdmission Field = "admission"
+)
+
+// fields are the members of a fingerprint in field order. A member's tag in a
+// stored fingerprint is its index here plus one: the list only ever grows at
+// its end.
+var fields = [...]Field{
+	FieldQueue, FieldType, FieldPayload, FieldPriority, FieldConcurrencyKey, FieldTags, FieldMaxAttempts,
+	FieldRetry, FieldRunAt, FieldDeadline, FieldExecutionTimeout, FieldRetention,
+}
+
+// The stored form: version, digest of the whole, then tag and short digest of
+// each member that differs from its default, in field order. A member at its
+// default takes no room, so that a member added by a later version changes no
+// fingerprint of a request that does not use it.
+const (
+	fingerprintVersion = 1
+	wholeBytes         = blake2b.Size256
+	memberBytes        = 8
+)
+
+// Fingerprint is the digest of everything material in a request: two requests
+// with one key are the same request exactly when their fingerprints are equal.
+// It is comparable with ==, and pure: no database and no clock is asked.
+type Fingerprint struct {
+	mode    mode
+	whole   [wholeBytes]byte
+	members [len(fields)][memberBytes]byte // zero: at its default
+}
+
+// Fingerprint returns the fingerprint of a valid request, or an error that
+// wraps ErrInvalidRequest. The payload may be up to 16 MiB here, whatever a
+// client's configuration allows.
+func (r Request) Fingerprint() (Fingerprint, error) {
+	p, err := prepare(r, maxPayloadBytes)
+	if err != nil {
+		return Fingerprint{}, fmt.Errorf("queue: fingerprint: %w", err)
+	}
+	return p.fingerprint, nil
+}
+
+// Diff lists the members in which two fingerprints differ, on either side, in
+// field order: what a conflict between the two requests would name. It is empty
+// exactly when they are equal. Requests under different admissions differ in
+// that alone.
+func (f Fingerprint) Diff(other Fingerprint) []Field {
+	if f == other {
+		return nil
+	}
+	if f.mode != other.mode {
+		return []Field{FieldAdmission}
+	}
+	var differ, given []Field
+	for i, field := range fields {
+		if f.members[i] != other.members[i] {
+			differ = append(differ, field)
+		}
+		if f.members[i] != [memberBytes]byte{} || other.members[i] != [memberBytes]byte{} {
+			given = append(given, field)
+		}
+	}
+	if len(differ) == 0 {
+		// The wholes differ, so two short digests met by chance (2^-64): any of
+		// the members that are given may be the one.
+		return given
+	}
+	return differ
+}
+
+// stored is the form that a binding keeps.
+func (f Fingerprint) stored() []byte {
+	out := append(make([]byte, 0, 1+wholeBytes+4*(1+memberBytes)), fingerprintVersion)
+	out = append(out, f.whole[:]...)
+	for i, m := range f.members {
+		if m != [memberBytes]byte{} {
+			out = append(append(out, byte(i+1)), m[:]...)
+		}
+	}
+	return out
+}
+
+// parseFingerprint reads what a binding keeps. Tags of a later version are
+// passed over: their members are told apart by the whole.
+func parseFingerprint(m mode, stored []byte) (Fingerprint, error) {
+	f := Fingerprint{mode: m}
+	if len(stored) < 1+wholeBytes || stored[0] != fingerprintVersion || (len(stored)-1-wholeBytes)%(1+memberBytes) != 0 {
+		return f, fmt.Errorf("queue: a stored fingerprint of %d bytes is not one of version %d", len(stored), fingerprintVersion)
+	}
+	copy(f.whole[:], stored[1:])
+	for rest := stored[1+wholeBytes:]; len(rest) > 0; rest = rest[1+memberBytes:] {
+		if i := int(rest[0]) - 1; i >= 0 && i < len(fields) {
+			copy(f.members[i][:], rest[1:])
+		}
+	}
+	return f, nil
+}
+
+// newFingerprint digests a request whose defaults are filled in; canonical is
+// the canonical form of its payload.
+func newFingerprint(r Request, a admission, canonical []byte) Fingerprint {
+	f := Fingerprint{mode: a.mode}
+	values := memberValues(r, a, canonical)
+	whole := append(make([]byte, 0, 256+len(canonical)), "onceq.fingerprint.v1"...)
+	scratch := make([]byte, 0, 32+len(canonical))
+	for i, value := range values {
+		if value == nil {
+			continue
+		}
+		whole = append(whole, byte(i+1))
+		whole = binary.AppendUvarint(whole, uint64(len(value)))
+		whole = append(whole, value...)
+		scratch = append(append(append(scratch[:0], "onceq.member.v1"...), byte(i+1)), value...)
+		sum := blake2b.Sum256(scratch)
+		copy(f.members[i][:], sum[:])
+	}
+	f.whole = blake2b.Sum256(whole)
+	return f
+}
+
+// memberValues gives the value of each member, in field order, nil for one at
+// its default. A stored format.
+func memberValues(r Request, a admission, canonical []byte) [len(fields)][]byte {
+	var v [len(fields)][]byte
+	if r.Queue != defaultQueue {
+		v[0] = []byte(r.Queue)
+	}
+	v[1] = []byte(r.Type)
+	if !slices.Equal(canonical, canonicalNull) {
+		v[2] = canonical
+	}
+	if r.Priority != 0 {
+		v[3] = appendInt(nil, int64(r.Priority))
+	}
+	if r.ConcurrencyKey != "" {
+		v[4] = []byte(r.ConcurrencyKey)
+	}
+	for _, tag := range tagSet(r.Tags) {
+		v[5] = append(binary.AppendUvarint(v[5], uint64(len(tag))), tag...)
+	}
+	if r.MaxAttempts != defaultMaxAttempts {
+		v[6] = appendInt(nil, int64(r.MaxAttempts))
+	}
+	if policy := r.Retry.retryPolicy(); policy != defaultRetry {
+		v[7] = policy.fingerprint(nil)
+	}
+	if !r.RunAt.IsZero() {
+		seconds, micros := microseconds(r.RunAt)
+		v[8] = appendInt(appendInt(nil, seconds), micros)
+	}
+	if !r.Deadline.IsZero() {
+		seconds, micros := microseconds(r.Deadline)
+		v[9] = appendInt(appendInt(nil, seconds), micros)
+	}
+	if r.ExecutionTimeout != 0 {
+		v[10] = appendInt(nil, r.ExecutionTimeout.Microseconds())
+	}
+	switch {
+	case a.mode == modeIdempotency && (a.retention.Microseconds() != DefaultTTL.Microseconds() || a.release != ReleaseExpiry):
+		v[11] = appendInt(appendInt(nil, a.retention.Microseconds()), int64(a.release))
+	case a.mode == modeThrottle:
+		v[11] = appendInt(nil, a.retention.Microseconds())
+	}
+	return v
+}
+
+// tagSet is the tags sorted bytewise, repeats dropped.
+func tagSet(tags []string) []string {
+	return slices.Compact(slices.Sorted(slices.Values(tags)))
+}
+
+func appendInt(dst []byte, v int64) []byte { return binary.BigEndian.AppendUint64(dst, uint64(v)) }

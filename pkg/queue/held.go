@@ -1,0 +1,57 @@
+package queue
+
+import (
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+)
+
+// held is a live binding that a request met.
+type held struct {
+	jobID       string
+	mode        *int16
+	dead        *bool
+	expiresAt   *time.Time
+	fingerprint []byte // nil when it equals the request's
+}
+
+// answer is the table of spec 5: what a request is told about the live binding
+// of its key. index is its place in a
+// batch, -1 for a single.
+func (p *prepared) answer(index int, h held) (Result, error) {
+	res := Result{JobID: JobID(h.jobID), Dead: *h.dead}
+	fields := []Field{FieldAdmission}
+	if mode(*h.mode) == p.admission.mode {
+		if h.fingerprint == nil {
+			res.Outcome = p.admission.mode.repeated()
+			return res, nil
+		}
+		other, err := parseFingerprint(mode(*h.mode), h.fingerprint)
+		if err != nil {
+			return Result{}, err
+		}
+		fields = p.fingerprint.Diff(other)
+	}
+	return Result{}, &EnqueueIdempotencyConflictError{JobID: res.JobID, Key: p.key, Fields: fields, ExpiresAt: *h.expiresAt, Index: max(index, 0), batch: index >= 0}
+}
+
+// repeated is the outcome of an equal request for a key that is owned.
+func (m mode) repeated() Outcome {
+	if m == modeThrottle {
+		return OutcomeCoalesced
+	}
+	return OutcomeReplayed
+}
+
+// tagsText is tags as the text of an array, "" for none. Every driver can send
+// a text, and a batch can hold one for each request.
+func tagsText(tags []string) string {
+	if len(tags) == 0 {
+		return ""
+	}
+	text, err := pgtype.NewMap().Encode(pgtype.TextArrayOID, pgtype.TextFormatCode, tags, nil)
+	if err != nil {
+		panic("queue: a slice of strings has no text form: " + err.Error())
+	}
+	return string(text)
+}

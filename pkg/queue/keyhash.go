@@ -1,0 +1,103 @@
+package queue
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/crypto/blake2b"
+)
+
+// KeyRef is how a key is shown to people: in errors, logs, events and reads.
+// The key itself never leaves the process that was given it.
+type KeyRef struct {
+	// Scope is the key's scope, in clear.
+	Scope string
+	// Preview is the first min(8, n/4) and the last min(4, n/12) characters of
+	// a key of n characters, with … between: never more than a third of it. A
+	// short key shows … alone.
+	Preview string
+	// Digest is the first 12 hex digits of the stored hash.
+	Digest string
+	// Length is the number of characters (Unicode code points) in the key.
+	Length int
+}
+
+// String is the one form in which errors and logs show a key. Scope and
+// preview are quoted, so that a line break in a key can't forge a log line.
+func (r KeyRef) String() string {
+	return fmt.Sprintf("key %q (scope %q, digest %s, %d characters)", r.Preview, r.Scope, r.Digest, r.Length)
+}
+
+// keyHashVersion separates these hashes from every other use of the same
+// functions and secret. The hash is a stored format: to change anything in it
+// is to lose every live binding, so a change needs a new version beside the old.
+const keyHashVersion = "onceq.key.v1"
+
+// keyHasher turns scope and key into the 32 bytes that are stored in their
+// place. It is a function and not a struct with the secret in it, so that no
+// printing of a Client can show the secret.
+type keyHasher func(scope, key string) []byte
+
+// newKeyHasher returns SHA-256 without a secret and keyed BLAKE2b-256 with one.
+// A secret of more than BLAKE2b's 64 bytes is replaced by its BLAKE2b-512.
+func newKeyHasher(secret []byte) keyHasher {
+	if len(secret) == 0 {
+		return func(scope, key string) []byte { return hashKey(sha256.New(), scope, key) }
+	}
+	if len(secret) > blake2b.Size {
+		long := blake2b.Sum512(secret)
+		secret = long[:]
+	} else {
+		secret = append([]byte(nil), secret...)
+	}
+	return func(scope, key string) []byte {
+		h, err := blake2b.New256(secret)
+		if err != nil {
+			panic("queue: BLAKE2b refused a key of 16 to 64 bytes: " + err.Error())
+		}
+		return hashKey(h, scope, key)
+	}
+}
+
+// hashKey feeds h the version, then scope and key each behind its length, so
+// that no two pairs share an encoding whatever bytes they hold.
+func hashKey(h hash.Hash, scope, key string) []byte {
+	buf := make([]byte, 0, len(keyHashVersion)+8+len(scope)+len(key))
+	buf = append(buf, keyHashVersion...)
+	buf = binary.BigEndian.AppendUint32(buf, uint32(len(scope)))
+	buf = append(buf, scope...)
+	buf = binary.BigEndian.AppendUint32(buf, uint32(len(key)))
+	buf = append(buf, key...)
+	h.Write(buf)
+	return h.Sum(nil)
+}
+
+// digest is the part of a stored hash that is shown.
+func digest(hash []byte) string { return hex.EncodeToString(hash[:6]) }
+
+func newKeyRef(scope, key string, hash []byte) KeyRef {
+	shown, n := preview(key)
+	return KeyRef{Scope: scope, Preview: shown, Digest: digest(hash), Length: n}
+}
+
+// preview returns the part of a key that may be shown, and its length in
+// characters. A control character shows as U+FFFD: terminals would act on it,
+// and PostgreSQL's text can't hold NUL.
+func preview(key string) (string, int) {
+	n := utf8.RuneCountInString(key)
+	head, tail := min(8, n/4), min(4, n/12)
+	runes := []rune(key)
+	shown := string(runes[:head]) + "…" + string(runes[n-tail:])
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return utf8.RuneError
+		}
+		return r
+	}, shown), n
+}

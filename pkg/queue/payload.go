@@ -1,0 +1,122 @@
+package queue
+
+import (
+	"bytes"
+	"encoding"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"unicode/utf8"
+
+	"github.com/onceq/onceq/internal/canon"
+)
+
+var jsonNull = []byte("null")
+
+// encodePayload gives the JSON text that is stored for a payload and its
+// canonical form, which is equal for two payloads exactly when PostgreSQL finds
+// them equal as jsonb. most bounds the text in bytes. Errors never show the
+// payload.
+func encodePayload(payload any, most int) (text, canonical []byte, err error) {
+	switch v := payload.(type) {
+	case nil:
+		text = jsonNull
+	case json.RawMessage:
+		text = v
+		if v == nil {
+			text = jsonNull
+		}
+	default:
+		if text, err = marshal(v); err != nil {
+			return nil, nil, err
+		}
+	}
+	if len(text) > most {
+		return nil, nil, fmt.Errorf("%d bytes of JSON; allowed are at most %d", len(text), most)
+	}
+	canonical, err = canon.Append(make([]byte, 0, len(text)+64), text)
+	if err != nil {
+		return nil, nil, err
+	}
+	return text, canonical, nil
+}
+
+// marshal encodes a Go value without escaping HTML characters. encoding/json
+// puts U+FFFD in the place of invalid UTF-8, which could make two different
+// values one; that is refused here.
+func marshal(v any) ([]byte, error) {
+	var buf bytes.Buffer
+	enc := json.NewEncoder(&buf)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, hideValue(err)
+	}
+	text := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	// The encoder writes a replacement as an escape, and a true U+FFFD as itself.
+	if bytes.Contains(text, []byte(`\ufffd`)) && hasInvalidUTF8(reflect.ValueOf(v)) {
+		return nil, errors.New("a string is not valid UTF-8")
+	}
+	return text, nil
+}
+
+// hideValue keeps what encoding/json says about types and drops what could
+// quote the value: the text of a type's own MarshalJSON or MarshalText.
+func hideValue(err error) error {
+	var unsupported *json.UnsupportedTypeError
+	var own *json.MarshalerError
+	switch {
+	case errors.As(err, &own):
+		return fmt.Errorf("the type %s could not encode itself as JSON", own.Type)
+	case errors.As(err, &unsupported):
+		return fmt.Errorf("the type %s can't be encoded as JSON", unsupported.Type)
+	}
+	return errors.New("a value that JSON can't hold: NaN, an infinity or a cycle")
+}
+
+var (
+	jsonMarshalerType = reflect.TypeFor[json.Marshaler]()
+	textMarshalerType = reflect.TypeFor[encoding.TextMarshaler]()
+)
+
+// hasInvalidUTF8 looks for a string that is not valid UTF-8 in a value that
+// encoding/json has accepted, so there is no cycle in it. What a type encodes
+// for itself is its own affair, except text, which the encoder would mend too.
+func hasInvalidUTF8(v reflect.Value) bool {
+	if !v.IsValid() {
+		return false
+	}
+	if v.Type().Implements(jsonMarshalerType) {
+		return false
+	}
+	if v.Type().Implements(textMarshalerType) && v.CanInterface() && !(v.Kind() == reflect.Pointer && v.IsNil()) {
+		text, err := v.Interface().(encoding.TextMarshaler).MarshalText()
+		return err == nil && !utf8.Valid(text)
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return !utf8.ValidString(v.String())
+	case reflect.Pointer, reflect.Interface:
+		return hasInvalidUTF8(v.Elem())
+	case reflect.Slice, reflect.Array:
+		for i := range v.Len() {
+			if hasInvalidUTF8(v.Index(i)) {
+				return true
+			}
+		}
+	case reflect.Map:
+		for it := v.MapRange(); it.Next(); {
+			if hasInvalidUTF8(it.Key()) || hasInvalidUTF8(it.Value()) {
+				return true
+			}
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			// Unexported fields are not encoded, unless they are embedded structs.
+			if f := v.Type().Field(i); (f.IsExported() || f.Anonymous) && f.Tag.Get("json") != "-" && hasInvalidUTF8(v.Field(i)) {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,112 @@
+package queue
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
+)
+
+// JobInfo is a job as people see it.
+type JobInfo struct {
+	ID          JobID
+	Type, Queue string
+	State       State
+	Priority    int
+	// Payload is the stored JSON.
+	Payload        json.RawMessage
+	Tags           []string
+	ConcurrencyKey string
+	// Attempt is the number of attempts begun and not handed back.
+	Attempt, MaxAttempts int
+	// AcceptedAt is when the job was accepted, by PostgreSQL's clock.
+	AcceptedAt time.Time
+	// RunAt is the earliest time to run: the request's, or else AcceptedAt.
+	RunAt time.Time
+	// Deadline is zero without one.
+	Deadline time.Time
+	// Key shows the key that the job was accepted under; nil without one. It may
+	// be another job's by now.
+	Key *KeyRef
+}
+
+// Job reads one job, payload and all. ErrJobNotFound tells that there is none
+// with the id, or no longer.
+func (c *Client) Job(ctx context.Context, id JobID) (JobInfo, error) {
+	if _, err := uuid.Parse(string(id)); err != nil {
+		return JobInfo{}, fmt.Errorf("queue: job: %w: the id is not a UUID", ErrJobNotFound)
+	}
+	if err := c.checkSchema(ctx, c.own); err != nil {
+		return JobInfo{}, fmt.Errorf("queue: job: %w", err)
+	}
+	row, err := c.own.GetJob(ctx, string(id))
+	if errors.Is(err, pgx.ErrNoRows) {
+		return JobInfo{}, fmt.Errorf("queue: job %s: %w", id, ErrJobNotFound)
+	}
+	if err != nil {
+		return JobInfo{}, fmt.Errorf("queue: job %s: %w", id, classify(err))
+	}
+	info := JobInfo{
+		ID: JobID(row.ID), Type: row.Type, Queue: row.Queue, State: StateScheduled, Priority: int(row.Priority),
+		Payload: json.RawMessage(row.Payload), Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts),
+		AcceptedAt: row.AcceptedAt, RunAt: row.RunAt,
+	}
+	if row.Ready {
+		info.State = StateReady
+	}
+	if row.ConcurrencyKey != nil {
+		info.ConcurrencyKey = *row.ConcurrencyKey
+	}
+	if row.Deadline != nil {
+		info.Deadline = *row.Deadline
+	}
+	if err := json.Unmarshal([]byte(row.Tags), &info.Tags); err != nil {
+		return JobInfo{}, fmt.Errorf("queue: job %s: read the tags: %w", id, err)
+	}
+	if row.KeyHash != nil {
+		info.Key = &KeyRef{Scope: *row.KeyScope, Preview: *row.KeyPreview, Digest: digest(row.KeyHash), Length: int(*row.KeyLength)}
+	}
+	return info, nil
+}
+
+// BindingInfo tells who owns a key.
+type BindingInfo struct {
+	Key KeyRef
+	// Mode is the admission that bound the key: "idempotency", "debounce" or
+	// "throttle".
+	Mode  string
+	JobID JobID
+	// AcceptedAt and ExpiresAt bound the ownership, by PostgreSQL's clock.
+	AcceptedAt, ExpiresAt time.Time
+	// Dead tells that the job has died or been cancelled.
+	Dead bool
+}
+
+// Binding reads who owns a key now. The key is hashed here and not sent; an
+// empty scope is "default". ErrBindingNotFound tells that the key is free.
+func (c *Client) Binding(ctx context.Context, scope, key string) (BindingInfo, error) {
+	a := admission{key: key, scope: defaultScope(scope)}
+	var wrong problems
+	wrong.key(a)
+	if err := wrong.err(); err != nil {
+		return BindingInfo{}, fmt.Errorf("queue: binding: %w", err)
+	}
+	if err := c.checkSchema(ctx, c.own); err != nil {
+		return BindingInfo{}, fmt.Errorf("queue: binding: %w", err)
+	}
+	hashes := c.keyHashes(a.scope, a.key)
+	ref := newKeyRef(a.scope, a.key, hashes[0])
+	row, err := c.own.GetBinding(ctx, hashes)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return BindingInfo{}, fmt.Errorf("queue: binding: %s: %w", ref, ErrBindingNotFound)
+	}
+	if err != nil {
+		return BindingInfo{}, fmt.Errorf("queue: binding: %s: %w", ref, classify(err))
+	}
+	ref.Digest = digest(row.KeyHash)
+	return BindingInfo{Key: ref, Mode: mode(row.Mode).String(), JobID: JobID(row.JobID), AcceptedAt: row.AcceptedAt, ExpiresAt: row.ExpiresAt, Dead: row.Dead}, nil
+}
