@@ -17,10 +17,10 @@ WITH held AS MATERIALIZED (
   WHERE b.key_hash = $1::bytea
 ),
 bound AS (
-  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, release, key_hash, scope, fingerprint)
+  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
   SELECT
     asked.at, asked.at + $2::bigint * interval '1 microsecond', $3::uuid,
-    $4::smallint, $5::smallint, $1::bytea, $6::text, $7::bytea
+    $4::smallint, $1::bytea, $5::text, $6::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
   RETURNING b.job_id, b.accepted_at, b.expires_at
@@ -28,13 +28,13 @@ bound AS (
 accepted AS (
   INSERT INTO onceq.job (
     id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key,
-    key_mode, key_length, key_hash, key_scope, key_preview)
+    key_mode, key_release, key_length, key_hash, key_scope, key_preview)
   SELECT
-    b.job_id, b.at, coalesce($8::text::timestamptz, b.at),
-    $9::text::timestamptz, $10::bigint * interval '1 microsecond',
-    $11::smallint, $12::smallint, $13::text, $14::text, $15::text::jsonb,
-    $16::text::jsonb, $17::text::text[], $18::text,
-    $4::smallint, $19::smallint, $1::bytea, $6::text, $20::text
+    b.job_id, b.at, coalesce($7::text::timestamptz, b.at),
+    $8::text::timestamptz, $9::bigint * interval '1 microsecond',
+    $10::smallint, $11::smallint, $12::text, $13::text, $14::text::jsonb,
+    $15::text::jsonb, $16::text::text[], $17::text,
+    $4::smallint, $18::smallint, $19::smallint, $1::bytea, $5::text, $20::text
   FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
   RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
 ),
@@ -62,7 +62,7 @@ JOIN bound AS b ON b.job_id = a.id
 UNION ALL
 SELECT
   h.job_id::text, h.mode, h.dead,
-  h.expires_at, CASE WHEN h.fingerprint = $7::bytea THEN NULL ELSE h.fingerprint END,
+  h.expires_at, CASE WHEN h.fingerprint = $6::bytea THEN NULL ELSE h.fingerprint END,
   false, false, 0
 FROM held AS h
 WHERE h.live
@@ -73,7 +73,6 @@ type EnqueueParams struct {
 	TtlUs              int64
 	JobID              string
 	Mode               int16
-	Release            int16
 	Scope              string
 	Fingerprint        []byte
 	RunAt              *string
@@ -87,6 +86,7 @@ type EnqueueParams struct {
 	Retry              *string
 	Tags               *string
 	ConcurrencyKey     *string
+	Release            int16
 	KeyLength          int16
 	KeyPreview         string
 	Wake               *string
@@ -122,7 +122,6 @@ func (q *Queries) Enqueue(ctx context.Context, arg EnqueueParams) (EnqueueRow, e
 		arg.TtlUs,
 		arg.JobID,
 		arg.Mode,
-		arg.Release,
 		arg.Scope,
 		arg.Fingerprint,
 		arg.RunAt,
@@ -136,6 +135,7 @@ func (q *Queries) Enqueue(ctx context.Context, arg EnqueueParams) (EnqueueRow, e
 		arg.Retry,
 		arg.Tags,
 		arg.ConcurrencyKey,
+		arg.Release,
 		arg.KeyLength,
 		arg.KeyPreview,
 		arg.Wake,
@@ -177,10 +177,10 @@ freed AS (
   RETURNING b.key_hash
 ),
 bound AS (
-  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, release, key_hash, scope, fingerprint)
+  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
   SELECT
     asked.at, asked.at + $2::bigint * interval '1 microsecond', $3::uuid,
-    $4::smallint, $5::smallint, $1::bytea, $6::text, $7::bytea
+    $4::smallint, $1::bytea, $5::text, $6::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held) OR EXISTS (SELECT FROM freed)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
   RETURNING b.job_id, b.accepted_at, b.expires_at
@@ -188,13 +188,13 @@ bound AS (
 accepted AS (
   INSERT INTO onceq.job (
     id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key,
-    key_mode, key_length, key_hash, key_scope, key_preview)
+    key_mode, key_release, key_length, key_hash, key_scope, key_preview)
   SELECT
-    b.job_id, b.at, coalesce($8::text::timestamptz, b.at),
-    $9::text::timestamptz, $10::bigint * interval '1 microsecond',
-    $11::smallint, $12::smallint, $13::text, $14::text, $15::text::jsonb,
-    $16::text::jsonb, $17::text::text[], $18::text,
-    $4::smallint, $19::smallint, $1::bytea, $6::text, $20::text
+    b.job_id, b.at, coalesce($7::text::timestamptz, b.at),
+    $8::text::timestamptz, $9::bigint * interval '1 microsecond',
+    $10::smallint, $11::smallint, $12::text, $13::text, $14::text::jsonb,
+    $15::text::jsonb, $16::text::text[], $17::text,
+    $4::smallint, $18::smallint, $19::smallint, $1::bytea, $5::text, $20::text
   FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
   RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
 ),
@@ -222,7 +222,7 @@ JOIN bound AS b ON b.job_id = a.id
 UNION ALL
 SELECT
   h.job_id::text, h.mode, h.dead,
-  h.expires_at, CASE WHEN h.fingerprint = $7::bytea THEN NULL ELSE h.fingerprint END,
+  h.expires_at, CASE WHEN h.fingerprint = $6::bytea THEN NULL ELSE h.fingerprint END,
   false, false, 0
 FROM held AS h
 WHERE h.live
@@ -233,7 +233,6 @@ type EnqueueAgainParams struct {
 	TtlUs              int64
 	JobID              string
 	Mode               int16
-	Release            int16
 	Scope              string
 	Fingerprint        []byte
 	RunAt              *string
@@ -247,6 +246,7 @@ type EnqueueAgainParams struct {
 	Retry              *string
 	Tags               *string
 	ConcurrencyKey     *string
+	Release            int16
 	KeyLength          int16
 	KeyPreview         string
 	Wake               *string
@@ -277,7 +277,6 @@ func (q *Queries) EnqueueAgain(ctx context.Context, arg EnqueueAgainParams) (Enq
 		arg.TtlUs,
 		arg.JobID,
 		arg.Mode,
-		arg.Release,
 		arg.Scope,
 		arg.Fingerprint,
 		arg.RunAt,
@@ -291,6 +290,7 @@ func (q *Queries) EnqueueAgain(ctx context.Context, arg EnqueueAgainParams) (Enq
 		arg.Retry,
 		arg.Tags,
 		arg.ConcurrencyKey,
+		arg.Release,
 		arg.KeyLength,
 		arg.KeyPreview,
 		arg.Wake,

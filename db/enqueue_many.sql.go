@@ -39,7 +39,7 @@ held AS MATERIALIZED (
   JOIN request AS r ON r.ord = bind.ord
   CROSS JOIN clock
   -- OFFSET 0 keeps this a look-up by primary key for each hash, whatever the planner thinks of the table.
-  CROSS JOIN LATERAL (SELECT o.accepted_at, o.expires_at, o.job_id, o.mode, o.release, o.dead, o.key_hash, o.scope, o.fingerprint FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
+  CROSS JOIN LATERAL (SELECT o.accepted_at, o.expires_at, o.job_id, o.mode, o.dead, o.key_hash, o.scope, o.fingerprint FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
   WHERE b.expires_at > clock.at
 ),
 fresh AS MATERIALIZED (
@@ -50,9 +50,9 @@ fresh AS MATERIALIZED (
     AND NOT $23::boolean
 ),
 bound AS (
-  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, release, key_hash, scope, fingerprint)
+  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
   SELECT
-    clock.at, clock.at + r.ttl_us * interval '1 microsecond', r.job_id, r.mode, r.release, fresh.key_hash, r.scope, r.fingerprint
+    clock.at, clock.at + r.ttl_us * interval '1 microsecond', r.job_id, r.mode, fresh.key_hash, r.scope, r.fingerprint
   FROM fresh
   JOIN request AS r ON r.ord = fresh.ord
   CROSS JOIN clock
@@ -62,7 +62,6 @@ bound AS (
     expires_at = EXCLUDED.expires_at,
     job_id = EXCLUDED.job_id,
     mode = EXCLUDED.mode,
-    release = EXCLUDED.release,
     dead = false,
     scope = EXCLUDED.scope,
     fingerprint = EXCLUDED.fingerprint
@@ -85,12 +84,12 @@ accepted AS MATERIALIZED (
 stored AS (
   INSERT INTO onceq.job (
     id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key,
-    key_mode, key_length, key_hash, key_aliases, key_scope, key_preview)
+    key_mode, key_release, key_length, key_hash, key_aliases, key_scope, key_preview)
   SELECT
     a.job_id, a.at, a.due, nullif(a.deadline, '')::timestamptz, nullif(a.execution_timeout_us, 0) * interval '1 microsecond',
     a.priority, a.max_attempts, a.queue, a.type, a.payload::jsonb, nullif(a.retry, '')::jsonb, nullif(a.tags, '')::text[],
     nullif(a.concurrency_key, ''),
-    nullif(a.mode, 0), CASE WHEN a.mode > 0 THEN a.key_length END, CASE WHEN a.mode > 0 THEN a.key_hash END,
+    nullif(a.mode, 0), CASE WHEN a.mode > 0 THEN a.release END, CASE WHEN a.mode > 0 THEN a.key_length END, CASE WHEN a.mode > 0 THEN a.key_hash END,
     CASE WHEN $24::boolean AND a.mode > 0
       THEN ARRAY(SELECT bind.key_hash FROM bind WHERE bind.ord = a.ord AND bind.key_hash <> a.key_hash)
     END,

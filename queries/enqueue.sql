@@ -43,10 +43,10 @@ WITH held AS MATERIALIZED (
   WHERE b.key_hash = @key_hash::bytea
 ),
 bound AS (
-  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, release, key_hash, scope, fingerprint)
+  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
   SELECT
     asked.at, asked.at + sqlc.arg(ttl_us)::bigint * interval '1 microsecond', @job_id::uuid,
-    @mode::smallint, @release::smallint, @key_hash::bytea, @scope::text, @fingerprint::bytea
+    @mode::smallint, @key_hash::bytea, @scope::text, @fingerprint::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
   RETURNING b.job_id, b.accepted_at, b.expires_at
@@ -54,13 +54,13 @@ bound AS (
 accepted AS (
   INSERT INTO onceq.job (
     id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key,
-    key_mode, key_length, key_hash, key_scope, key_preview)
+    key_mode, key_release, key_length, key_hash, key_scope, key_preview)
   SELECT
     b.job_id, b.at, coalesce(sqlc.narg(run_at)::text::timestamptz, b.at),
     sqlc.narg(deadline)::text::timestamptz, sqlc.narg(execution_timeout_us)::bigint * interval '1 microsecond',
     @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text,
-    @mode::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
+    @mode::smallint, @release::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
   FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
   RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
 ),
@@ -120,10 +120,10 @@ freed AS (
   RETURNING b.key_hash
 ),
 bound AS (
-  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, release, key_hash, scope, fingerprint)
+  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
   SELECT
     asked.at, asked.at + sqlc.arg(ttl_us)::bigint * interval '1 microsecond', @job_id::uuid,
-    @mode::smallint, @release::smallint, @key_hash::bytea, @scope::text, @fingerprint::bytea
+    @mode::smallint, @key_hash::bytea, @scope::text, @fingerprint::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held) OR EXISTS (SELECT FROM freed)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
   RETURNING b.job_id, b.accepted_at, b.expires_at
@@ -131,13 +131,13 @@ bound AS (
 accepted AS (
   INSERT INTO onceq.job (
     id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key,
-    key_mode, key_length, key_hash, key_scope, key_preview)
+    key_mode, key_release, key_length, key_hash, key_scope, key_preview)
   SELECT
     b.job_id, b.at, coalesce(sqlc.narg(run_at)::text::timestamptz, b.at),
     sqlc.narg(deadline)::text::timestamptz, sqlc.narg(execution_timeout_us)::bigint * interval '1 microsecond',
     @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text,
-    @mode::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
+    @mode::smallint, @release::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
   FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
   RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
 ),

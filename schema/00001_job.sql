@@ -13,6 +13,7 @@ CREATE TABLE onceq.job (
   priority          smallint    NOT NULL,
   max_attempts      smallint    NOT NULL,
   key_mode          smallint,              -- 1 idempotency, 2 debounce, 3 throttle; NULL: no admission
+  key_release       smallint,              -- the key is free: 0 at expiry, 1 when the job has ended, 2 when it died
   key_length        smallint,              -- characters of the key
   queue             text        NOT NULL,
   type              text        NOT NULL,
@@ -25,11 +26,12 @@ CREATE TABLE onceq.job (
   key_scope         text,
   key_preview       text,
   CONSTRAINT job_pkey PRIMARY KEY (id),
-  CONSTRAINT job_key_complete CHECK (num_nulls(key_mode, key_length, key_hash, key_scope, key_preview) IN (0, 5))
+  CONSTRAINT job_key_complete CHECK (num_nulls(key_mode, key_release, key_length, key_hash, key_scope, key_preview) IN (0, 6))
 );
 
 COMMENT ON TABLE onceq.job IS 'accepted jobs: definition and acceptance, written once';
 COMMENT ON COLUMN onceq.job.key_mode IS '1 idempotency, 2 debounce, 3 throttle';
+COMMENT ON COLUMN onceq.job.key_release IS '0 at expiry, 1 when the job has ended, 2 when it died';
 
 -- The place in the queue of every job that waits: ready when ready_at has
 -- come, scheduled before that, by PostgreSQL's clock. Nothing has to promote

@@ -11,7 +11,6 @@ CREATE TABLE onceq.binding (
   expires_at  timestamptz NOT NULL,
   job_id      uuid        NOT NULL,
   mode        smallint    NOT NULL,                -- 1 idempotency, 2 debounce, 3 throttle
-  release     smallint    NOT NULL DEFAULT 0,      -- 0 at expiry, 1 when the job has ended, 2 when it died
   dead        boolean     NOT NULL DEFAULT false,  -- the job died or was cancelled, and the key still answers for it
   key_hash    bytea       NOT NULL,
   scope       text        NOT NULL,
@@ -22,7 +21,6 @@ CREATE TABLE onceq.binding (
 
 COMMENT ON TABLE onceq.binding IS 'who owns a key, and until when';
 COMMENT ON COLUMN onceq.binding.mode IS '1 idempotency, 2 debounce, 3 throttle';
-COMMENT ON COLUMN onceq.binding.release IS '0 at expiry, 1 when the job has ended, 2 when it died';
 
 -- +goose Down
 DROP TABLE onceq.binding;
