@@ -1,0 +1,104 @@
+package queue_test
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceq/onceq/pkg/queue"
+)
+
+type Order struct {
+	ID     string `json:"id"`
+	Amount int64  `json:"amount"`
+}
+
+// The second click returns the first job's id and writes nothing.
+func Example() {
+	order := Order{ID: "ord_1001", Amount: 4200}
+	req := queue.Request{
+		Type:      "order.place",
+		Payload:   order,
+		Admission: queue.Idempotency{Key: order.ID, Scope: "orders"},
+	}
+
+	first, err := client.EnqueueWithResult(ctx, req)
+	if err != nil {
+		panic(err)
+	}
+	second, err := client.EnqueueWithResult(ctx, req)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(first.Outcome, second.Outcome, first.JobID == second.JobID)
+
+	// The same key with another amount is a different request.
+	req.Payload = Order{ID: "ord_1001", Amount: 9900}
+	_, err = client.EnqueueWithResult(ctx, req)
+	var conflict *queue.EnqueueIdempotencyConflictError
+	if errors.As(err, &conflict) {
+		fmt.Println(conflict.Fields, conflict.JobID == first.JobID)
+	}
+	// Output:
+	// accepted replayed true
+	// [payload] true
+}
+
+// The job and the caller's own row commit together or not at all.
+func ExampleClient_EnqueueTx() {
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "CREATE TABLE orders (id text PRIMARY KEY)"); err != nil {
+			return err
+		}
+		if _, err := tx.Exec(ctx, "INSERT INTO orders VALUES ('ord_1002')"); err != nil {
+			return err
+		}
+		res, err := client.EnqueueTx(ctx, tx, queue.Request{
+			Type:      "order.place",
+			Payload:   Order{ID: "ord_1002", Amount: 100},
+			Admission: queue.Idempotency{Key: "ord_1002", Scope: "orders"},
+		})
+		fmt.Println(res.Outcome)
+		return err
+	})
+	fmt.Println(err)
+	// Output:
+	// accepted
+	// <nil>
+}
+
+// A batch is all or nothing; repeats inside it share one job.
+func ExampleClient_EnqueueMany() {
+	delivery := func(id string) queue.Request {
+		return queue.Request{Type: "webhook.received", Payload: id, Admission: queue.Idempotency{Key: id, Scope: "webhooks"}}
+	}
+	results, err := client.EnqueueMany(ctx, []queue.Request{delivery("evt_1"), delivery("evt_2"), delivery("evt_1")})
+	if err != nil {
+		panic(err)
+	}
+	for _, res := range results {
+		fmt.Println(res.Outcome)
+	}
+	fmt.Println(results[0].JobID == results[2].JobID)
+	// Output:
+	// accepted
+	// accepted
+	// replayed
+	// true
+}
+
+// Whether two requests would match can be asked without a database.
+func ExampleFingerprint_Diff() {
+	a, err := queue.Request{Type: "order.place", Payload: map[string]any{"amount": 1}, Tags: []string{"eu", "web"}}.Fingerprint()
+	if err != nil {
+		panic(err)
+	}
+	b, err := queue.Request{Type: "order.place", Payload: map[string]any{"amount": 2}, Tags: []string{"web", "eu"}}.Fingerprint()
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(a.Diff(b))
+	// Output:
+	// [payload]
+}
