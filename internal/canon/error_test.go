@@ -31,6 +31,7 @@ const (
 	leading    = "a number with a leading zero"
 	noDigit    = "a number without a digit where one is expected"
 	tooLarge   = "a number beyond PostgreSQL's numeric"
+	tooWide    = "numbers that PostgreSQL would write out at more than 32 MiB"
 	tooPrecise = "a number with more decimal places than PostgreSQL's numeric has"
 )
 
@@ -39,7 +40,7 @@ const (
 var reasons = map[string]bool{
 	tooLong: false, bom: true, badUTF8: false, end: true, trailing: true, noValue: true, notElement: true, notMember: true,
 	noName: true, noColon: true, tooDeep: true, control: true, badEscape: true, badHex: true, nul: false,
-	unpaired: false, leading: true, noDigit: true, tooLarge: false, tooPrecise: false,
+	unpaired: false, leading: true, noDigit: true, tooLarge: false, tooPrecise: false, tooWide: false,
 }
 
 func TestAppend_refuses(t *testing.T) {

@@ -60,15 +60,20 @@ func (s *scanner) number() error {
 	}
 	scale := max(len(fraction)-exponent, 0)
 	whole, fraction, first := significant(whole, fraction)
-	if s.written += scale + max(first+exponent, 0); s.written > maxWritten {
+	zero := len(whole)+len(fraction) == 0
+	if !zero && first+exponent > maxExponent {
+		return &Error{Offset: start, Reason: reasonNumeric}
+	}
+	s.written += scale
+	if !zero {
+		s.written += max(first+exponent, 0)
+	}
+	if s.written > maxWritten {
 		return &Error{Offset: start, Reason: reasonWritten}
 	}
-	if len(whole)+len(fraction) == 0 {
+	if zero {
 		s.form = append(s.form, tagZero)
 		return nil
-	}
-	if first+exponent > maxExponent {
-		return &Error{Offset: start, Reason: reasonNumeric}
 	}
 	s.form = append(s.form, tag)
 	s.form = binary.AppendVarint(s.form, int64(first+exponent))

@@ -5,9 +5,9 @@ package canon
 // is done; appendForm gives the form with all of them in their places.
 type scanner struct {
 	written int // digits that PostgreSQL would write out for the numbers so far
-	text  []byte
-	pos   int // of the next byte to read
-	depth int // arrays and objects now open
+	text    []byte
+	pos     int // of the next byte to read
+	depth   int // arrays and objects now open
 
 	form     []byte
 	open     []member // members of the objects now open, those of the innermost last
