@@ -3,6 +3,7 @@ package canon_test
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -67,6 +68,8 @@ func TestAppend_refuses(t *testing.T) {
 		{"a long literal", "trues", 4, trailing, "a literal is one word"},
 		{"half a literal", "fal", 3, end, "the text stops"},
 		{"a literal in capitals", "TRUE", 0, noValue, "literals are in lower case"},
+
+		{"257 numbers of 131,072 digits", "[" + strings.Repeat("1e131071,", 257) + "1]", 1 + 256*len("1e131071,"), tooWide, "2 kB of text, and PostgreSQL would write out 32 MiB"},
 
 		{"an open array", "[1", 2, end, "the text stops"},
 		{"a comma at the end of an array", "[1,]", 3, noValue, "a value follows a comma"},
@@ -151,7 +154,7 @@ func TestError_saysNothingOfTheText(t *testing.T) {
 		seen[reason] = true
 	}
 	for reason := range reasons {
-		rare := reason == tooLong || reason == tooDeep || reason == bom
+		rare := reason == tooLong || reason == tooDeep || reason == tooWide || reason == bom
 		if !seen[reason] && !rare {
 			t.Errorf("no text was refused for %q", reason)
 		}
