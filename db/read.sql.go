@@ -44,15 +44,71 @@ func (q *Queries) GetBinding(ctx context.Context, keyHashes [][]byte) (GetBindin
 	return i, err
 }
 
+const getEvents = `-- name: GetEvents :many
+SELECT e.kind, e.at, e.attempt, e.details::text AS details
+FROM onceq.event AS e
+WHERE e.job_id = $1::uuid
+ORDER BY e.at, e.id
+`
+
+type GetEventsRow struct {
+	Kind    string
+	At      time.Time
+	Attempt int16
+	Details string
+}
+
+// GetEvents reads the events of a job, oldest first.
+func (q *Queries) GetEvents(ctx context.Context, jobID string) ([]GetEventsRow, error) {
+	rows, err := q.db.Query(ctx, getEvents, jobID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []GetEventsRow{}
+	for rows.Next() {
+		var i GetEventsRow
+		if err := rows.Scan(
+			&i.Kind,
+			&i.At,
+			&i.Attempt,
+			&i.Details,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const getJob = `-- name: GetJob :one
 SELECT
   j.id::text AS id, j.queue, j.type, j.priority, j.max_attempts, j.concurrency_key,
   j.accepted_at, j.run_at, j.deadline,
   j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags,
   j.key_scope, j.key_preview, j.key_length, j.key_hash,
-  p.attempt, (p.ready_at <= clock_timestamp())::boolean AS ready
+  (CASE
+    WHEN f.state = 1 THEN 'succeeded'
+    WHEN f.state = 2 THEN 'dead'
+    WHEN f.state = 3 THEN 'cancelled'
+    WHEN r.job_id IS NOT NULL THEN 'running'
+    WHEN p.ready_at <= clock_timestamp() THEN 'ready'
+    ELSE 'scheduled'
+  END)::text AS state,
+  coalesce(f.attempt, r.attempt, p.attempt, 0)::smallint AS attempt,
+  coalesce(f.worker_id, r.worker_id, '')::text AS worker_id,
+  f.finished_at, f.claimed_at AS last_claimed_at, r.claimed_at AS running_since,
+  coalesce(f.error, (
+    SELECT e.details->>'error' FROM onceq.event AS e
+    WHERE e.job_id = j.id AND e.kind = 'retry_scheduled' ORDER BY e.at DESC LIMIT 1
+  ), '')::text AS last_error
 FROM onceq.job AS j
-JOIN onceq.pending AS p
+LEFT JOIN onceq.finished AS f ON f.job_id = j.id
+LEFT JOIN onceq.running AS r ON r.job_id = j.id
+LEFT JOIN onceq.pending AS p
   ON p.queue = j.queue AND p.priority = j.priority AND p.ready_at = greatest(j.run_at, j.accepted_at) AND p.job_id = j.id
 WHERE j.id = $1::uuid
 `
@@ -73,13 +129,18 @@ type GetJobRow struct {
 	KeyPreview     *string
 	KeyLength      *int16
 	KeyHash        []byte
+	State          string
 	Attempt        int16
-	Ready          bool
+	WorkerID       string
+	FinishedAt     *time.Time
+	LastClaimedAt  *time.Time
+	RunningSince   *time.Time
+	LastError      string
 }
 
 // GetJob reads one job by primary key. Where it stands follows from the table
-// that holds its place: a row of pending is found by the primary key of its own
-// columns, and tells scheduled from ready by the clock.
+// that holds its place, each found by primary key; a waiting job's own columns
+// are that key, and the clock tells scheduled from ready.
 func (q *Queries) GetJob(ctx context.Context, jobID string) (GetJobRow, error) {
 	row := q.db.QueryRow(ctx, getJob, jobID)
 	var i GetJobRow
@@ -99,8 +160,13 @@ func (q *Queries) GetJob(ctx context.Context, jobID string) (GetJobRow, error) {
 		&i.KeyPreview,
 		&i.KeyLength,
 		&i.KeyHash,
+		&i.State,
 		&i.Attempt,
-		&i.Ready,
+		&i.WorkerID,
+		&i.FinishedAt,
+		&i.LastClaimedAt,
+		&i.RunningSince,
+		&i.LastError,
 	)
 	return i, err
 }

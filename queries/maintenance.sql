@@ -27,3 +27,214 @@ SELECT
   coalesce((SELECT max(step.place) FROM step)::text, '')::text AS reached,
   (SELECT count(*) FROM step)::bigint AS looked_at,
   (SELECT count(*) FROM deleted)::bigint AS deleted;
+
+-- name: TakeUpkeep :one
+-- TakeUpkeep takes the turn of maintenance if it is due and nobody is taking it,
+-- and sets when it is due next. No row: not now.
+INSERT INTO onceq.upkeep AS u (name, due_at)
+SELECT @name::text, clock_timestamp() + sqlc.arg(cadence_us)::bigint * interval '1 microsecond'
+WHERE NOT EXISTS (SELECT FROM onceq.upkeep AS o WHERE o.name = @name::text AND o.due_at > clock_timestamp())
+ON CONFLICT (name) DO UPDATE SET due_at = EXCLUDED.due_at
+WHERE u.due_at <= clock_timestamp()
+RETURNING u.name;
+
+-- name: EndExpiredLeases :one
+-- EndExpiredLeases takes jobs back whose worker is gone: the attempt counts. They
+-- are cancelled when that was asked for, dead when the budget is spent or the
+-- deadline has passed, and otherwise ready at once. Rows that somebody is
+-- working on are passed by; the lease is looked at again under the row's lock.
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS at
+),
+expired AS MATERIALIZED (
+  SELECT r.job_id
+  FROM onceq.running AS r
+  CROSS JOIN clock
+  WHERE r.lease_until <= clock.at
+  LIMIT @rows::bigint
+  FOR UPDATE OF r SKIP LOCKED
+),
+ended AS (
+  DELETE FROM onceq.running AS r
+  USING expired
+  WHERE r.job_id = expired.job_id
+  RETURNING r.job_id, r.claimed_at, r.attempt, r.fence, r.worker_id, r.deadline, r.cancel_requested_at
+),
+verdict AS MATERIALIZED (
+  SELECT
+    e.*, j.queue, j.type, j.priority, j.concurrency_key, j.key_release, j.key_hash || coalesce(j.key_aliases, '{}') AS key_hashes, clock.at,
+    CASE
+      WHEN e.cancel_requested_at IS NOT NULL THEN 'cancelled'
+      WHEN e.deadline <= clock.at THEN 'deadline exceeded'
+      WHEN e.attempt >= j.max_attempts THEN 'lease expired'
+    END AS ending
+  FROM ended AS e
+  JOIN onceq.job AS j ON j.id = e.job_id
+  CROSS JOIN clock
+),
+moved AS (
+  UPDATE onceq.job AS j
+  SET run_at = v.at
+  FROM verdict AS v
+  WHERE j.id = v.job_id AND v.ending IS NULL
+),
+queued AS (
+  INSERT INTO onceq.pending (ready_at, job_id, deadline, attempt, priority, fence, queue, type, concurrency_key)
+  SELECT v.at, v.job_id, v.deadline, v.attempt, v.priority, v.fence, v.queue, v.type, v.concurrency_key
+  FROM verdict AS v
+  WHERE v.ending IS NULL
+),
+stored AS (
+  INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt, worker_id, error)
+  SELECT v.at, v.claimed_at, v.job_id, CASE v.ending WHEN 'cancelled' THEN 3 ELSE 2 END, v.attempt, v.worker_id, v.ending
+  FROM verdict AS v
+  WHERE v.ending IS NOT NULL
+),
+freed AS (
+  DELETE FROM onceq.binding AS b
+  USING verdict AS v
+  WHERE v.ending IS NOT NULL AND v.key_release > 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+),
+marked AS (
+  UPDATE onceq.binding AS b
+  SET dead = true
+  FROM verdict AS v
+  WHERE v.ending IS NOT NULL AND v.key_release = 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+),
+noted AS (
+  INSERT INTO onceq.event (at, job_id, attempt, kind, details)
+  SELECT v.at, v.job_id, v.attempt, 'lease_expired', jsonb_build_object('claimed_at', v.claimed_at, 'worker', v.worker_id)
+  FROM verdict AS v
+  UNION ALL
+  SELECT v.at + interval '1 microsecond', v.job_id, v.attempt, CASE v.ending WHEN 'cancelled' THEN 'cancelled' ELSE 'dead' END,
+    jsonb_build_object('error', v.ending)
+  FROM verdict AS v
+  WHERE v.ending IS NOT NULL
+)
+SELECT count(*)::bigint AS ended
+FROM verdict;
+
+-- name: EndPassedDeadlines :one
+-- EndPassedDeadlines makes waiting jobs dead whose deadline has passed. Bindings
+-- are locked before places, in their order; a job that is being claimed or
+-- cancelled at this moment is passed by.
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS at
+),
+passed AS MATERIALIZED (
+  SELECT p.queue, p.priority, p.ready_at, p.job_id, j.key_release, j.key_hash || coalesce(j.key_aliases, '{}') AS key_hashes
+  FROM onceq.pending AS p
+  JOIN onceq.job AS j ON j.id = p.job_id
+  CROSS JOIN clock
+  WHERE p.deadline <= clock.at
+  ORDER BY p.deadline
+  LIMIT @rows::bigint
+),
+bound AS MATERIALIZED (
+  SELECT b.key_hash, b.job_id
+  FROM onceq.binding AS b
+  JOIN passed ON b.key_hash = ANY (passed.key_hashes) AND b.job_id = passed.job_id
+  ORDER BY b.scope COLLATE "C", b.key_hash
+  FOR UPDATE OF b
+),
+locked AS MATERIALIZED (
+  SELECT p.queue, p.priority, p.ready_at, p.job_id
+  FROM onceq.pending AS p
+  JOIN passed AS t ON p.queue = t.queue AND p.priority = t.priority AND p.ready_at = t.ready_at AND p.job_id = t.job_id
+  CROSS JOIN (SELECT count(*) AS n FROM bound) AS locks
+  WHERE locks.n >= 0
+  FOR UPDATE OF p SKIP LOCKED
+),
+gone AS (
+  DELETE FROM onceq.pending AS p
+  USING locked AS l
+  WHERE p.queue = l.queue AND p.priority = l.priority AND p.ready_at = l.ready_at AND p.job_id = l.job_id
+  RETURNING p.job_id, p.attempt
+),
+stored AS (
+  INSERT INTO onceq.finished (finished_at, job_id, state, attempt, error)
+  SELECT clock.at, g.job_id, 2, g.attempt, 'deadline exceeded'
+  FROM gone AS g
+  CROSS JOIN clock
+),
+freed AS (
+  DELETE FROM onceq.binding AS b
+  USING bound
+  JOIN gone AS g ON g.job_id = bound.job_id
+  JOIN passed ON passed.job_id = g.job_id
+  WHERE b.key_hash = bound.key_hash AND passed.key_release > 0
+),
+marked AS (
+  UPDATE onceq.binding AS b
+  SET dead = true
+  FROM bound
+  JOIN gone AS g ON g.job_id = bound.job_id
+  JOIN passed ON passed.job_id = g.job_id
+  WHERE b.key_hash = bound.key_hash AND passed.key_release = 0
+),
+noted AS (
+  INSERT INTO onceq.event (at, job_id, attempt, kind, details)
+  SELECT clock.at, g.job_id, g.attempt, 'dead', jsonb_build_object('error', 'deadline exceeded')
+  FROM gone AS g
+  CROSS JOIN clock
+)
+SELECT count(*)::bigint AS ended
+FROM gone;
+
+-- name: DeleteOldFinished :one
+-- DeleteOldFinished takes one step of a walk over the ended jobs, like
+-- DeleteExpiredBindings, and deletes those past their retention with all that
+-- belongs to them but their events, which have a retention of their own.
+WITH step AS MATERIALIZED (
+  SELECT f.ctid::tid AS place
+  FROM onceq.finished AS f
+  WHERE f.ctid > sqlc.arg(after)::text::tid
+  LIMIT @rows::bigint
+),
+old AS MATERIALIZED (
+  SELECT f.job_id
+  FROM onceq.finished AS f
+  JOIN step ON step.place = f.ctid
+  WHERE f.finished_at <= clock_timestamp() - (CASE f.state WHEN 1 THEN sqlc.arg(succeeded_us)::bigint WHEN 2 THEN sqlc.arg(dead_us)::bigint ELSE sqlc.arg(cancelled_us)::bigint END) * interval '1 microsecond'
+  FOR UPDATE OF f SKIP LOCKED
+),
+deleted AS (
+  DELETE FROM onceq.finished AS f
+  USING old
+  WHERE f.job_id = old.job_id
+  RETURNING f.job_id
+),
+definition AS (
+  DELETE FROM onceq.job AS j
+  USING old
+  WHERE j.id = old.job_id
+),
+stages AS (
+  DELETE FROM onceq.checkpoint AS c
+  USING old
+  WHERE c.job_id = old.job_id
+)
+SELECT
+  coalesce((SELECT max(step.place) FROM step)::text, '')::text AS reached,
+  (SELECT count(*) FROM step)::bigint AS looked_at,
+  (SELECT count(*) FROM deleted)::bigint AS deleted;
+
+-- name: DeleteOldEvents :one
+-- DeleteOldEvents takes one step of a walk over the events and deletes those past
+-- their retention.
+WITH step AS MATERIALIZED (
+  SELECT e.ctid::tid AS place
+  FROM onceq.event AS e
+  WHERE e.ctid > sqlc.arg(after)::text::tid
+  LIMIT @rows::bigint
+),
+deleted AS (
+  DELETE FROM onceq.event AS e
+  USING step
+  WHERE e.ctid = step.place AND e.at <= clock_timestamp() - sqlc.arg(retention_us)::bigint * interval '1 microsecond'
+  RETURNING 1
+)
+SELECT
+  coalesce((SELECT max(step.place) FROM step)::text, '')::text AS reached,
+  (SELECT count(*) FROM step)::bigint AS looked_at,
+  (SELECT count(*) FROM deleted)::bigint AS deleted;

@@ -1,17 +1,40 @@
 -- name: GetJob :one
 -- GetJob reads one job by primary key. Where it stands follows from the table
--- that holds its place: a row of pending is found by the primary key of its own
--- columns, and tells scheduled from ready by the clock.
+-- that holds its place, each found by primary key; a waiting job's own columns
+-- are that key, and the clock tells scheduled from ready.
 SELECT
   j.id::text AS id, j.queue, j.type, j.priority, j.max_attempts, j.concurrency_key,
   j.accepted_at, j.run_at, j.deadline,
   j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags,
   j.key_scope, j.key_preview, j.key_length, j.key_hash,
-  p.attempt, (p.ready_at <= clock_timestamp())::boolean AS ready
+  (CASE
+    WHEN f.state = 1 THEN 'succeeded'
+    WHEN f.state = 2 THEN 'dead'
+    WHEN f.state = 3 THEN 'cancelled'
+    WHEN r.job_id IS NOT NULL THEN 'running'
+    WHEN p.ready_at <= clock_timestamp() THEN 'ready'
+    ELSE 'scheduled'
+  END)::text AS state,
+  coalesce(f.attempt, r.attempt, p.attempt, 0)::smallint AS attempt,
+  coalesce(f.worker_id, r.worker_id, '')::text AS worker_id,
+  f.finished_at, f.claimed_at AS last_claimed_at, r.claimed_at AS running_since,
+  coalesce(f.error, (
+    SELECT e.details->>'error' FROM onceq.event AS e
+    WHERE e.job_id = j.id AND e.kind = 'retry_scheduled' ORDER BY e.at DESC LIMIT 1
+  ), '')::text AS last_error
 FROM onceq.job AS j
-JOIN onceq.pending AS p
+LEFT JOIN onceq.finished AS f ON f.job_id = j.id
+LEFT JOIN onceq.running AS r ON r.job_id = j.id
+LEFT JOIN onceq.pending AS p
   ON p.queue = j.queue AND p.priority = j.priority AND p.ready_at = greatest(j.run_at, j.accepted_at) AND p.job_id = j.id
 WHERE j.id = @job_id::uuid;
+
+-- name: GetEvents :many
+-- GetEvents reads the events of a job, oldest first.
+SELECT e.kind, e.at, e.attempt, e.details::text AS details
+FROM onceq.event AS e
+WHERE e.job_id = @job_id::uuid
+ORDER BY e.at, e.id;
 
 -- name: GetBinding :one
 -- GetBinding reads the live binding of a key by primary key, under whichever of

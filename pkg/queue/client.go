@@ -34,6 +34,8 @@ type Config struct {
 	MaxPayloadBytes int
 	// PollOnly sends no notifications: workers find work by polling alone.
 	PollOnly bool
+	// Retention is how long ended jobs and events are kept.
+	Retention Retention
 }
 
 // Client enqueues requests and reads what became of them. It is safe for
@@ -46,8 +48,12 @@ type Client struct {
 	hashers    []keyHasher // the newest secret's first
 	maxPayload int
 	waker      *waker
+	retention  Retention
 	current    atomic.Bool // the schema was seen to be new enough
 }
+
+// pollOnly tells that nobody notifies and nobody listens.
+func (c *Client) pollOnly() bool { return c.waker == nil }
 
 // New returns a client on pool. It dials nothing; it refuses a Config with a
 // value out of bounds, naming every one.
@@ -64,10 +70,11 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
+	cfg.Retention = cfg.Retention.withDefaults()
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("queue: new client: %w", err)
 	}
-	c := &Client{pool: pool, schema: cfg.Schema, log: cfg.Logger, maxPayload: cfg.MaxPayloadBytes}
+	c := &Client{pool: pool, schema: cfg.Schema, log: cfg.Logger, maxPayload: cfg.MaxPayloadBytes, retention: cfg.Retention}
 	c.own = c.queries(pool)
 	for _, secret := range append([][]byte{cfg.KeySecret}, cfg.PreviousKeySecrets...) {
 		c.hashers = append(c.hashers, newKeyHasher(secret))
@@ -83,6 +90,7 @@ func (cfg Config) check() error {
 	if err := schemaname.Check(cfg.Schema); err != nil {
 		wrong.add("Schema", "%v", err)
 	}
+	wrong.retention(cfg.Retention)
 	wrong.number("MaxPayloadBytes", cfg.MaxPayloadBytes, 1, maxPayloadBytes)
 	secret := func(field string, s []byte) {
 		if len(s) > 0 && len(s) < minSecretBytes {

@@ -4,14 +4,29 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/onceq/onceq/db"
 )
 
 // EventKind names what happened to a job.
 type EventKind string
 
-// EventAccepted tells that the job was accepted.
-const EventAccepted EventKind = "accepted"
+// The steps of a job's life.
+const (
+	EventAccepted        EventKind = "accepted"
+	EventReplaced        EventKind = "replaced"
+	EventClaimed         EventKind = "claimed"
+	EventRetryScheduled  EventKind = "retry_scheduled"
+	EventReleased        EventKind = "released"
+	EventLeaseExpired    EventKind = "lease_expired"
+	EventSucceeded       EventKind = "succeeded"
+	EventDead            EventKind = "dead"
+	EventCancelRequested EventKind = "cancel_requested"
+	EventCancelled       EventKind = "cancelled"
+	EventCheckpointSaved EventKind = "checkpoint_saved"
+)
 
 // Event is one step in a job's life.
 type Event struct {
@@ -20,23 +35,75 @@ type Event struct {
 	At time.Time
 	// Attempt is the attempt it belongs to; 0 before the first.
 	Attempt int
-	// Details is a small JSON object: references, digests, times; never a key or
-	// a payload.
+	// Details is a small JSON object: references, digests, times, the worker, an
+	// error of at most 1,000 characters; never a key or a payload.
 	Details json.RawMessage
 }
 
-// Events is the timeline of a job, oldest first. ErrJobNotFound as with Job.
-// The acceptance is read from the job's own row: the hot path writes no events.
+// Events is the timeline of a job, oldest first. ErrJobNotFound as with Job. The
+// hot path writes no events: the acceptance, the claims and the success are read
+// from the rows that the job has anyway.
 func (c *Client) Events(ctx context.Context, id JobID) ([]Event, error) {
-	job, err := c.Job(ctx, id)
+	row, err := c.jobRow(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	details, err := json.Marshal(struct {
-		Key *KeyRef `json:"key,omitempty"`
-	}{job.Key})
+	job, err := jobInfo(row)
 	if err != nil {
-		return nil, fmt.Errorf("queue: events of job %s: %w", id, err)
+		return nil, err
 	}
-	return []Event{{Kind: EventAccepted, At: job.AcceptedAt, Details: details}}, nil
+	stored, err := c.own.GetEvents(ctx, string(id))
+	if err != nil {
+		return nil, fmt.Errorf("queue: events of job %s: %w", id, classify(err))
+	}
+	events := []Event{{Kind: EventAccepted, At: job.AcceptedAt, Details: details(struct {
+		Key *KeyRef `json:"key,omitempty"`
+	}{job.Key})}}
+	for _, e := range stored {
+		events = append(events, claimOf(e)...)
+		events = append(events, Event{Kind: EventKind(e.Kind), At: e.At, Attempt: int(e.Attempt), Details: json.RawMessage(e.Details)})
+	}
+	events = append(events, currentClaim(row, job)...)
+	slices.SortStableFunc(events, func(x, y Event) int { return x.At.Compare(y.At) })
+	return events, nil
+}
+
+type claimDetails struct {
+	Worker    string    `json:"worker"`
+	ClaimedAt time.Time `json:"claimed_at,omitzero"`
+}
+
+// claimOf is the claim of the attempt that a stored event ended.
+func claimOf(e db.GetEventsRow) []Event {
+	var d claimDetails
+	if json.Unmarshal([]byte(e.Details), &d) != nil || d.ClaimedAt.IsZero() {
+		return nil
+	}
+	return []Event{{Kind: EventClaimed, At: d.ClaimedAt, Attempt: int(e.Attempt), Details: details(claimDetails{Worker: d.Worker})}}
+}
+
+// currentClaim is the claim that no stored event has ended: of a running job or
+// of one that succeeded, with its success.
+func currentClaim(row db.GetJobRow, job JobInfo) []Event {
+	at := row.RunningSince
+	if job.State == StateSucceeded {
+		at = row.LastClaimedAt
+	}
+	if at == nil {
+		return nil
+	}
+	d := details(claimDetails{Worker: job.WorkerID})
+	events := []Event{{Kind: EventClaimed, At: *at, Attempt: job.Attempt, Details: d}}
+	if job.State == StateSucceeded {
+		events = append(events, Event{Kind: EventSucceeded, At: job.FinishedAt, Attempt: job.Attempt, Details: d})
+	}
+	return events
+}
+
+func details(v any) json.RawMessage {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic("queue: event details did not marshal: " + err.Error())
+	}
+	return text
 }

@@ -17,15 +17,15 @@ import (
 // The key itself never leaves the process that was given it.
 type KeyRef struct {
 	// Scope is the key's scope, in clear.
-	Scope string
+	Scope string `json:"scope"`
 	// Preview is the first min(8, n/4) and the last min(4, n/12) characters of
 	// a key of n characters, with … between: never more than a third of it. A
 	// short key shows … alone.
-	Preview string
+	Preview string `json:"preview"`
 	// Digest is the first 12 hex digits of the stored hash.
-	Digest string
+	Digest string `json:"digest"`
 	// Length is the number of characters (Unicode code points) in the key.
-	Length int
+	Length int `json:"length"`
 }
 
 // String is the one form in which errors and logs show a key. Scope and

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
+
+	"github.com/onceq/onceq/db"
 )
 
 // JobInfo is a job as people see it.
@@ -25,10 +27,15 @@ type JobInfo struct {
 	Attempt, MaxAttempts int
 	// AcceptedAt is when the job was accepted, by PostgreSQL's clock.
 	AcceptedAt time.Time
-	// RunAt is the earliest time to run: the request's, or else AcceptedAt.
+	// RunAt is the earliest time to run: the request's, or else AcceptedAt; after
+	// a failed attempt, that of the next.
 	RunAt time.Time
-	// Deadline is zero without one.
-	Deadline time.Time
+	// Deadline is zero without one, FinishedAt until the job has ended.
+	Deadline, FinishedAt time.Time
+	// LastError is what the last failed attempt, or the job's end, left behind.
+	LastError string
+	// WorkerID is the worker that holds the job or held it last; empty while it waits.
+	WorkerID string
 	// Key shows the key that the job was accepted under; nil without one. It may
 	// be another job's by now.
 	Key *KeyRef
@@ -37,26 +44,38 @@ type JobInfo struct {
 // Job reads one job, payload and all. ErrJobNotFound tells that there is none
 // with the id, or no longer.
 func (c *Client) Job(ctx context.Context, id JobID) (JobInfo, error) {
+	row, err := c.jobRow(ctx, id)
+	if err != nil {
+		return JobInfo{}, err
+	}
+	return jobInfo(row)
+}
+
+func (c *Client) jobRow(ctx context.Context, id JobID) (db.GetJobRow, error) {
 	if _, err := uuid.Parse(string(id)); err != nil {
-		return JobInfo{}, fmt.Errorf("queue: job: %w: the id is not a UUID", ErrJobNotFound)
+		return db.GetJobRow{}, fmt.Errorf("queue: job: %w: the id is not a UUID", ErrJobNotFound)
 	}
 	if err := c.checkSchema(ctx, c.own); err != nil {
-		return JobInfo{}, fmt.Errorf("queue: job: %w", err)
+		return db.GetJobRow{}, fmt.Errorf("queue: job: %w", err)
 	}
 	row, err := c.own.GetJob(ctx, string(id))
 	if errors.Is(err, pgx.ErrNoRows) {
-		return JobInfo{}, fmt.Errorf("queue: job %s: %w", id, ErrJobNotFound)
+		return db.GetJobRow{}, fmt.Errorf("queue: job %s: %w", id, ErrJobNotFound)
 	}
 	if err != nil {
-		return JobInfo{}, fmt.Errorf("queue: job %s: %w", id, classify(err))
+		return db.GetJobRow{}, fmt.Errorf("queue: job %s: %w", id, classify(err))
 	}
+	return row, nil
+}
+
+func jobInfo(row db.GetJobRow) (JobInfo, error) {
 	info := JobInfo{
-		ID: JobID(row.ID), Type: row.Type, Queue: row.Queue, State: StateScheduled, Priority: int(row.Priority),
+		ID: JobID(row.ID), Type: row.Type, Queue: row.Queue, State: State(row.State), Priority: int(row.Priority),
 		Payload: json.RawMessage(row.Payload), Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts),
-		AcceptedAt: row.AcceptedAt, RunAt: row.RunAt,
+		AcceptedAt: row.AcceptedAt, RunAt: row.RunAt, LastError: row.LastError, WorkerID: row.WorkerID,
 	}
-	if row.Ready {
-		info.State = StateReady
+	if row.FinishedAt != nil {
+		info.FinishedAt = *row.FinishedAt
 	}
 	if row.ConcurrencyKey != nil {
 		info.ConcurrencyKey = *row.ConcurrencyKey
@@ -65,7 +84,7 @@ func (c *Client) Job(ctx context.Context, id JobID) (JobInfo, error) {
 		info.Deadline = *row.Deadline
 	}
 	if err := json.Unmarshal([]byte(row.Tags), &info.Tags); err != nil {
-		return JobInfo{}, fmt.Errorf("queue: job %s: read the tags: %w", id, err)
+		return JobInfo{}, fmt.Errorf("queue: job %s: read the tags: %w", row.ID, err)
 	}
 	if row.KeyHash != nil {
 		info.Key = &KeyRef{Scope: *row.KeyScope, Preview: *row.KeyPreview, Digest: digest(row.KeyHash), Length: int(*row.KeyLength)}

@@ -1,0 +1,221 @@
+package queue
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/onceq/onceq/db"
+)
+
+const (
+	maxClaim = 100
+	// sweepInterval is how often a claim looks below its floors, for jobs that
+	// became visible late: those of long transactions, and handed back ones.
+	sweepInterval = 2 * time.Second
+	// busyMargin and idleMargin are how far below the last claim a floor stays
+	// while there is more to do, and when there was nothing left.
+	busyMargin = 100 * time.Millisecond
+	idleMargin = 10 * time.Second
+	// gatherFor bounds how long a busy queue gathers free handlers before it
+	// claims again: one claim for many jobs costs little more than for one.
+	gatherFor = 2 * time.Millisecond
+)
+
+// levels are the priorities from 100 down to 0.
+const levels = maxPriority + 1
+
+// source claims the jobs of one queue for a worker.
+type source struct {
+	w        *Worker
+	queue    string
+	capacity int
+
+	mu    sync.Mutex
+	busy  int
+	freed map[string]bool // concurrency keys with a slot to give
+
+	wake   chan struct{} // something may be ready, or a slot is free
+	floors [levels]time.Time
+	swept  time.Time
+}
+
+func newSource(w *Worker, queue string, capacity int) *source {
+	return &source{w: w, queue: queue, capacity: capacity, freed: map[string]bool{}, wake: make(chan struct{}, 1)}
+}
+
+// nudge makes the source look again soon. It never blocks.
+func (s *source) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// free notes that a concurrency key has a free slot.
+func (s *source) free(key string) {
+	s.mu.Lock()
+	s.freed[key] = true
+	s.mu.Unlock()
+	s.nudge()
+}
+
+// done gives a handler's place back.
+func (s *source) done() {
+	s.mu.Lock()
+	s.busy--
+	s.mu.Unlock()
+	s.nudge()
+}
+
+// room is how many handlers are free, and the keys to look at.
+func (s *source) room() (free int, keys []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	keys = []string{}
+	for key := range s.freed {
+		keys = append(keys, key)
+	}
+	return s.capacity - s.busy, keys
+}
+
+// run claims and starts jobs until ctx ends.
+func (s *source) run(ctx context.Context) {
+	failures := 0
+	more := false // the last claim came back full
+	for ctx.Err() == nil {
+		free, keys := s.room()
+		if more && free < min(s.capacity/2, maxClaim) {
+			s.gather(ctx, gatherFor)
+			free, keys = s.room()
+		}
+		if free == 0 {
+			s.wait(ctx, s.w.cfg.PollInterval)
+			continue
+		}
+		asked := min(free, maxClaim)
+		got, err := s.claim(ctx, asked, keys)
+		if err != nil {
+			if ctx.Err() == nil {
+				failures++
+				s.w.log.Warn("claim failed", "queue", s.queue, "error", err)
+				s.wait(ctx, rand.N(min(2*time.Second, 50*time.Millisecond<<min(failures, 6)))+10*time.Millisecond)
+			}
+			continue
+		}
+		failures = 0
+		if more = got == asked; more {
+			continue
+		}
+		s.wait(ctx, s.untilNext(ctx))
+	}
+}
+
+// gather waits for handlers to become free, for a moment.
+func (s *source) gather(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	}
+}
+
+func (s *source) wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-s.wake:
+	case <-timer.C:
+	}
+}
+
+// claim leases up to most jobs and starts them.
+func (s *source) claim(ctx context.Context, most int, keys []string) (int, error) {
+	now := time.Now()
+	if now.Sub(s.swept) >= sweepInterval {
+		s.floors = [levels]time.Time{}
+		s.swept = now
+	}
+	// A claim that was sent is waited for, so that a shutdown in the middle of it
+	// leaves no job leased to nobody.
+	asking, cancel := context.WithTimeout(s.w.base, s.w.cfg.Lease)
+	defer cancel()
+	rows, err := s.w.q.ClaimJobs(asking, db.ClaimJobsParams{
+		Queue: s.queue, Most: int64(most), Floors: s.floors[:], Types: s.w.types, FreedKeys: keys,
+		LeaseUs: s.w.cfg.Lease.Microseconds(), WorkerID: s.w.cfg.ID,
+	})
+	if err != nil {
+		return 0, err
+	}
+	s.mu.Lock()
+	for _, key := range keys {
+		delete(s.freed, key)
+	}
+	s.mu.Unlock()
+	lowest := map[int16]time.Time{}
+	for _, row := range rows {
+		if low, ok := lowest[row.Priority]; !ok || row.ReadyAt.Before(low) {
+			lowest[row.Priority] = row.ReadyAt
+		}
+		s.start(row, now, ctx.Err() != nil)
+	}
+	if len(rows) == most {
+		for priority, low := range lowest {
+			s.raise(priority, low.Add(-busyMargin))
+		}
+	}
+	return len(rows), nil
+}
+
+// raise moves the floor of a level up, never down.
+func (s *source) raise(priority int16, floor time.Time) {
+	if f := &s.floors[maxPriority-priority]; floor.After(*f) {
+		*f = floor
+	}
+}
+
+// untilNext is how long to wait when nothing more is ready: until the next
+// scheduled job is due, at most a poll interval.
+func (s *source) untilNext(ctx context.Context) time.Duration {
+	poll := s.w.cfg.PollInterval
+	next, err := s.w.q.NextReadyAt(ctx, s.queue)
+	if err != nil {
+		return poll
+	}
+	for priority := range int16(levels) {
+		s.raise(priority, next.At.Add(-idleMargin))
+	}
+	if next.DueInUs < 0 {
+		return poll
+	}
+	return min(poll, time.Duration(min(next.DueInUs, poll.Microseconds()))*time.Microsecond+time.Millisecond)
+}
+
+// start runs a claimed job in a goroutine of its own. A claim whose answer took
+// longer than its lease starts nothing: the job may be another's by now. While
+// the worker stops, the job goes back instead.
+func (s *source) start(row db.ClaimJobsRow, sent time.Time, stopping bool) {
+	a, err := newAttempt(s.w, s.queue, row, sent)
+	if err != nil {
+		s.w.log.Error("claimed job is unreadable", "job_id", row.JobID, "error", err)
+		return
+	}
+	if time.Since(sent) >= s.w.cfg.Lease {
+		s.w.log.Warn("claim came back too late", "job_id", row.JobID)
+		return
+	}
+	s.mu.Lock()
+	s.busy++
+	s.mu.Unlock()
+	s.w.attempts.Go(func() {
+		defer s.done()
+		if stopping {
+			s.w.release(a)
+			return
+		}
+		a.run(s.w.base, s.w.handlers[a.jobType])
+	})
+}

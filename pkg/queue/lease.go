@@ -1,0 +1,87 @@
+package queue
+
+import (
+	"context"
+	"time"
+
+	"github.com/onceq/onceq/db"
+)
+
+// heartbeat renews all leases three times within each, and looks more often for
+// those that have lapsed. It goes on until ctx ends, which is after the last
+// final write.
+func (w *Worker) heartbeat(ctx context.Context) {
+	beat := time.NewTicker(w.cfg.Lease / 3)
+	defer beat.Stop()
+	look := time.NewTicker(max(w.cfg.Lease/20, 20*time.Millisecond))
+	defer look.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-look.C:
+			w.dropLapsed()
+		case <-beat.C:
+			w.renew(ctx)
+			w.dropLapsed()
+		}
+	}
+}
+
+// dropLapsed cancels the attempts whose lease has really run out, measured from
+// when its last good renewal was sent.
+func (w *Worker) dropLapsed() {
+	for _, a := range w.leases.all() {
+		if time.Since(*a.renewed.Load()) >= w.cfg.Lease {
+			w.lose(a)
+		}
+	}
+}
+
+func (w *Worker) lose(a *attempt) {
+	w.leases.remove(a)
+	a.cancel(ErrLeaseLost)
+	w.log.Warn("lease lost", "job_id", a.id, "fence", a.fence)
+}
+
+// renew sends one heartbeat. A failed one is no lost lease: only time is.
+func (w *Worker) renew(ctx context.Context) {
+	attempts := w.leases.all()
+	if len(attempts) == 0 {
+		return
+	}
+	sent := time.Now()
+	ids, fences := fencesOf(attempts)
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease/2)
+	defer cancel()
+	rows, err := w.q.RenewLeases(ctx, db.RenewLeasesParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID, LeaseUs: w.cfg.Lease.Microseconds()})
+	if err != nil {
+		w.log.Warn("heartbeat failed", "error", err)
+		return
+	}
+	answers := make(map[JobID]db.RenewLeasesRow, len(rows))
+	for _, row := range rows {
+		answers[JobID(row.JobID)] = row
+	}
+	for _, a := range attempts {
+		answer, present := answers[a.id]
+		switch {
+		case answer.Renewed, present && a.inTx.Load() > 0:
+			// A row that the handler's own transaction holds can't be taken either.
+			a.renewed.Store(&sent)
+		case !present && !a.settling.Load() && !a.completing.Load():
+			w.lose(a)
+		}
+		if answer.CancelRequested {
+			a.cancel(ErrCancelled)
+		}
+	}
+}
+
+func fencesOf(attempts []*attempt) (ids []string, fences []int32) {
+	for _, a := range attempts {
+		ids = append(ids, string(a.id))
+		fences = append(fences, a.fence)
+	}
+	return ids, fences
+}

@@ -1,0 +1,67 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/onceq/onceq/db"
+)
+
+// QueueSettings caps a queue, over all its workers.
+type QueueSettings struct {
+	// MaxRunning is how many jobs of the queue may run at once: up to 1,000,000.
+	// Zero is no cap. Claims from a capped queue take turns.
+	MaxRunning int
+	// MaxRunningPerKey is how many jobs of the queue with one ConcurrencyKey may
+	// run at once: up to 1,000. Zero is 1.
+	MaxRunningPerKey int
+}
+
+const (
+	maxMaxRunning       = 1_000_000
+	maxMaxRunningPerKey = 1_000
+)
+
+// SetQueue sets a queue's caps. What runs already goes on.
+func (c *Client) SetQueue(ctx context.Context, name string, s QueueSettings) error {
+	var wrong problems
+	wrong.name("queue", name)
+	wrong.number("MaxRunning", s.MaxRunning, 0, maxMaxRunning)
+	wrong.number("MaxRunningPerKey", s.MaxRunningPerKey, 0, maxMaxRunningPerKey)
+	return c.administer(ctx, "set queue", &wrong, func() error {
+		return c.own.SetQueue(ctx, db.SetQueueParams{Name: name, MaxRunning: int32(s.MaxRunning), MaxRunningPerKey: int32(s.MaxRunningPerKey)})
+	})
+}
+
+// PauseQueue stops claims from a queue; what runs goes on, and requests are
+// accepted as before.
+func (c *Client) PauseQueue(ctx context.Context, name string) error {
+	return c.setPaused(ctx, "pause queue", name, true)
+}
+
+// ResumeQueue lets claims from a queue go on.
+func (c *Client) ResumeQueue(ctx context.Context, name string) error {
+	return c.setPaused(ctx, "resume queue", name, false)
+}
+
+func (c *Client) setPaused(ctx context.Context, verb, name string, paused bool) error {
+	var wrong problems
+	wrong.name("queue", name)
+	return c.administer(ctx, verb, &wrong, func() error {
+		return c.own.PauseQueue(ctx, db.PauseQueueParams{Name: name, Paused: paused})
+	})
+}
+
+func (c *Client) administer(ctx context.Context, verb string, wrong *problems, do func() error) error {
+	err := wrong.err()
+	if err == nil {
+		err = c.checkSchema(ctx, c.own)
+	}
+	if err == nil {
+		err = classify(do())
+	}
+	if err != nil {
+		return fmt.Errorf("queue: %s: %w", verb, err)
+	}
+	return nil
+}

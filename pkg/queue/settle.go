@@ -1,0 +1,137 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/onceq/onceq/db"
+)
+
+// completions gathers attempts that succeeded, so that those which end while a
+// statement is under way share the next one. A lone one is sent at once.
+type completions struct {
+	w    *Worker
+	ends chan *attempt
+}
+
+// maxCompletions bounds one statement.
+const maxCompletions = 1000
+
+func (c *completions) add(a *attempt) { c.ends <- a }
+
+// run sends what was gathered until the channel is closed and empty.
+func (c *completions) run() {
+	for a := range c.ends {
+		batch := []*attempt{a}
+	gather:
+		for len(batch) < maxCompletions {
+			select {
+			case next, ok := <-c.ends:
+				if !ok {
+					break gather
+				}
+				batch = append(batch, next)
+			default:
+				break gather
+			}
+		}
+		c.w.complete(batch)
+	}
+}
+
+// complete records successes. It tries for as long as the leases hold: each try
+// is fenced, so a repeat after a lost answer can only find the rows gone.
+func (w *Worker) complete(batch []*attempt) {
+	ids, fences := fencesOf(batch)
+	params := db.CompleteJobsParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID, Frees: make([]bool, len(batch))}
+	for i, a := range batch {
+		params.Frees[i] = a.frees
+	}
+	w.persist(batch, "complete", func(ctx context.Context) error {
+		_, err := w.q.CompleteJobs(ctx, params)
+		return err
+	})
+	w.ended(batch)
+}
+
+// fail records a failed attempt; delay nil: there is to be no next one.
+func (w *Worker) fail(a *attempt, cause error, delay *int64) {
+	w.persist([]*attempt{a}, "fail", func(ctx context.Context) error {
+		kind, err := w.q.FailJob(ctx, db.FailJobParams{JobID: string(a.id), Fence: a.fence, WorkerID: w.cfg.ID, DelayUs: delay, Error: errorText(cause)})
+		if errors.Is(err, pgx.ErrNoRows) {
+			w.log.Warn("failure not recorded: the lease is lost", "job_id", a.id)
+			return nil
+		}
+		if err == nil {
+			w.log.Debug("attempt failed", "job_id", a.id, "attempt", a.number, "then", kind)
+		}
+		return err
+	})
+	w.ended([]*attempt{a})
+}
+
+// release hands a job back without spending the attempt.
+func (w *Worker) release(a *attempt) {
+	w.persist([]*attempt{a}, "release", func(ctx context.Context) error {
+		_, err := w.q.ReleaseJobs(ctx, db.ReleaseJobsParams{JobIds: []string{string(a.id)}, Fences: []int32{a.fence}, WorkerID: w.cfg.ID})
+		return err
+	})
+	w.ended([]*attempt{a})
+}
+
+// settleTx ends an attempt whose handler called CompleteTx. If that transaction
+// was committed the job has succeeded and the handler's answer changes nothing;
+// if not, the effects that were to go with it are gone too, so it is a failure
+// even when the handler says nothing.
+func (w *Worker) settleTx(a *attempt, err error) {
+	var still bool
+	w.persist([]*attempt{a}, "look up", func(ctx context.Context) error {
+		var lookErr error
+		still, lookErr = w.q.HoldsLease(ctx, db.HoldsLeaseParams{JobID: string(a.id), Fence: a.fence, WorkerID: w.cfg.ID})
+		return lookErr
+	})
+	if !still {
+		w.ended([]*attempt{a})
+		return
+	}
+	if err == nil {
+		err = errors.New("the transaction of CompleteTx was not committed")
+	}
+	w.fail(a, err, a.delay(err))
+}
+
+// persist repeats a final write until PostgreSQL has answered it or every lease
+// concerned has run out. The heartbeat goes on meanwhile.
+func (w *Worker) persist(batch []*attempt, what string, write func(context.Context) error) {
+	for try := 1; ; try++ {
+		ctx, cancel := context.WithTimeout(context.Background(), max(w.cfg.Lease/2, time.Second))
+		err := write(ctx)
+		cancel()
+		if err == nil {
+			return
+		}
+		w.log.Warn("final write failed", "what", what, "jobs", len(batch), "error", err)
+		held := false
+		for _, a := range batch {
+			held = held || time.Since(*a.renewed.Load()) < w.cfg.Lease
+		}
+		if !held {
+			return
+		}
+		time.Sleep(min(time.Second, 20*time.Millisecond<<min(try, 6)))
+	}
+}
+
+// ended forgets attempts and tells their queues which concurrency keys have a
+// free slot.
+func (w *Worker) ended(batch []*attempt) {
+	for _, a := range batch {
+		w.leases.remove(a)
+		if a.concurrency != "" {
+			w.queues[a.queue].free(a.concurrency)
+		}
+	}
+}

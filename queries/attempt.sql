@@ -1,0 +1,199 @@
+-- name: CompleteJobs :many
+-- CompleteJobs ends attempts that succeeded. Each is fenced: worker, fence, and
+-- a lease that has not run out by the clock read after the row's lock. Jobs that
+-- come back were ended; the others' leases are lost.
+WITH done AS MATERIALIZED (
+  SELECT d.job_id, d.fence, d.frees
+  FROM ROWS FROM (unnest(@job_ids::uuid[]), unnest(@fences::integer[]), unnest(@frees::boolean[])) AS d (job_id, fence, frees)
+),
+locked AS MATERIALIZED (
+  SELECT r.job_id, r.lease_until
+  FROM onceq.running AS r
+  JOIN done AS d ON d.job_id = r.job_id AND d.fence = r.fence
+  WHERE r.worker_id = @worker_id::text
+  ORDER BY r.job_id
+  FOR UPDATE OF r
+),
+ended AS (
+  DELETE FROM onceq.running AS r
+  USING locked
+  WHERE r.job_id = locked.job_id AND locked.lease_until > clock_timestamp()
+  RETURNING r.job_id, r.claimed_at, r.attempt, r.worker_id
+),
+stored AS (
+  INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt, worker_id)
+  SELECT clock_timestamp(), e.claimed_at, e.job_id, 1, e.attempt, e.worker_id
+  FROM ended AS e
+),
+freed AS (
+  -- Only for requests that asked for it (ReleaseFinished): the key is free with its job's end.
+  DELETE FROM onceq.binding AS b
+  USING ended AS e
+  JOIN done AS d ON d.job_id = e.job_id
+  JOIN onceq.job AS j ON j.id = e.job_id
+  WHERE d.frees AND b.key_hash = ANY (j.key_hash || coalesce(j.key_aliases, '{}')) AND b.job_id = j.id
+)
+SELECT e.job_id::text AS job_id
+FROM ended AS e;
+
+-- name: FailJob :one
+-- FailJob ends an attempt that failed, fenced like CompleteJobs, and decides what
+-- follows: cancelled when that was asked for; dead when the delay is NULL (never
+-- again), the budget is spent or the deadline has passed; otherwise it waits for
+-- its next attempt. A death is noted on the binding, or frees the key where the
+-- request asked for that.
+WITH locked AS MATERIALIZED (
+  SELECT r.job_id, r.lease_until
+  FROM onceq.running AS r
+  WHERE r.job_id = @job_id::uuid AND r.fence = @fence::integer AND r.worker_id = @worker_id::text
+  FOR UPDATE
+),
+ended AS (
+  DELETE FROM onceq.running AS r
+  USING locked
+  WHERE r.job_id = locked.job_id AND locked.lease_until > clock_timestamp()
+  RETURNING r.job_id, r.claimed_at, r.attempt, r.fence, r.worker_id, r.deadline, r.cancel_requested_at
+),
+verdict AS MATERIALIZED (
+  SELECT
+    e.*, j.queue, j.type, j.priority, j.concurrency_key, j.key_release, j.key_hash || coalesce(j.key_aliases, '{}') AS key_hashes,
+    clock.at, clock.at + coalesce(sqlc.narg(delay_us)::bigint, 0) * interval '1 microsecond' AS next_at,
+    CASE
+      WHEN e.cancel_requested_at IS NOT NULL THEN 'cancelled'
+      WHEN sqlc.narg(delay_us)::bigint IS NULL OR e.attempt >= j.max_attempts OR e.deadline <= clock.at THEN 'dead'
+      ELSE 'retry_scheduled'
+    END AS kind
+  FROM ended AS e
+  JOIN onceq.job AS j ON j.id = e.job_id
+  CROSS JOIN LATERAL (SELECT clock_timestamp() AS at WHERE e.job_id IS NOT NULL) AS clock
+),
+moved AS (
+  UPDATE onceq.job AS j
+  SET run_at = v.next_at
+  FROM verdict AS v
+  WHERE j.id = v.job_id AND v.kind = 'retry_scheduled'
+),
+queued AS (
+  INSERT INTO onceq.pending (ready_at, job_id, deadline, attempt, priority, fence, queue, type, concurrency_key)
+  SELECT v.next_at, v.job_id, v.deadline, v.attempt, v.priority, v.fence, v.queue, v.type, v.concurrency_key
+  FROM verdict AS v
+  WHERE v.kind = 'retry_scheduled'
+),
+stored AS (
+  INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt, worker_id, error)
+  SELECT v.at, v.claimed_at, v.job_id, CASE v.kind WHEN 'dead' THEN 2 ELSE 3 END, v.attempt, v.worker_id, @error::text
+  FROM verdict AS v
+  WHERE v.kind <> 'retry_scheduled'
+),
+freed AS (
+  DELETE FROM onceq.binding AS b
+  USING verdict AS v
+  WHERE v.kind <> 'retry_scheduled' AND v.key_release > 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+),
+marked AS (
+  UPDATE onceq.binding AS b
+  SET dead = true
+  FROM verdict AS v
+  WHERE v.kind <> 'retry_scheduled' AND v.key_release = 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+),
+noted AS (
+  INSERT INTO onceq.event (at, job_id, attempt, kind, details)
+  SELECT v.at, v.job_id, v.attempt, v.kind, jsonb_strip_nulls(jsonb_build_object(
+    'claimed_at', v.claimed_at, 'worker', v.worker_id, 'error', left(@error::text, 1000),
+    'next_at', CASE WHEN v.kind = 'retry_scheduled' THEN v.next_at END))
+  FROM verdict AS v
+)
+SELECT v.kind::text AS kind
+FROM verdict AS v;
+
+-- name: ReleaseJobs :many
+-- ReleaseJobs hands jobs back as ready, fenced like CompleteJobs: the attempt
+-- does not count.
+WITH back AS MATERIALIZED (
+  SELECT d.job_id, d.fence
+  FROM ROWS FROM (unnest(@job_ids::uuid[]), unnest(@fences::integer[])) AS d (job_id, fence)
+),
+locked AS MATERIALIZED (
+  SELECT r.job_id, r.lease_until
+  FROM onceq.running AS r
+  JOIN back AS d ON d.job_id = r.job_id AND d.fence = r.fence
+  WHERE r.worker_id = @worker_id::text
+  ORDER BY r.job_id
+  FOR UPDATE OF r
+),
+ended AS (
+  DELETE FROM onceq.running AS r
+  USING locked
+  WHERE r.job_id = locked.job_id AND locked.lease_until > clock_timestamp()
+  RETURNING r.job_id, r.claimed_at, r.attempt, r.fence, r.worker_id, r.deadline
+),
+clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS at
+  FROM (SELECT count(*) AS n FROM ended) AS counted
+),
+moved AS (
+  UPDATE onceq.job AS j
+  SET run_at = clock.at
+  FROM ended AS e
+  CROSS JOIN clock
+  WHERE j.id = e.job_id
+),
+queued AS (
+  INSERT INTO onceq.pending (ready_at, job_id, deadline, attempt, priority, fence, queue, type, concurrency_key)
+  SELECT clock.at, e.job_id, e.deadline, e.attempt - 1, j.priority, e.fence, j.queue, j.type, j.concurrency_key
+  FROM ended AS e
+  JOIN onceq.job AS j ON j.id = e.job_id
+  CROSS JOIN clock
+),
+noted AS (
+  INSERT INTO onceq.event (at, job_id, attempt, kind, details)
+  SELECT clock.at, e.job_id, e.attempt, 'released', jsonb_build_object('claimed_at', e.claimed_at, 'worker', e.worker_id)
+  FROM ended AS e
+  CROSS JOIN clock
+)
+SELECT e.job_id::text AS job_id
+FROM ended AS e;
+
+-- name: RenewLeases :many
+-- RenewLeases is the heartbeat of all of a worker's attempts in one statement,
+-- fenced like CompleteJobs: a lease that has run out is not revived. It never
+-- waits: a row that is locked (by a checkpoint or a completion in the handler's
+-- own transaction) is present but not renewed. An attempt that is not present
+-- has lost its lease. It also tells which attempts were asked to stop.
+WITH held AS MATERIALIZED (
+  SELECT d.job_id, d.fence
+  FROM ROWS FROM (unnest(@job_ids::uuid[]), unnest(@fences::integer[])) AS d (job_id, fence)
+),
+present AS MATERIALIZED (
+  SELECT r.job_id, r.cancel_requested_at
+  FROM onceq.running AS r
+  JOIN held AS d ON d.job_id = r.job_id AND d.fence = r.fence
+  WHERE r.worker_id = @worker_id::text
+),
+locked AS MATERIALIZED (
+  SELECT r.job_id, r.lease_until
+  FROM onceq.running AS r
+  JOIN held AS d ON d.job_id = r.job_id AND d.fence = r.fence
+  WHERE r.worker_id = @worker_id::text
+  FOR UPDATE OF r SKIP LOCKED
+),
+renewed AS (
+  UPDATE onceq.running AS r
+  SET lease_until = clock.at + sqlc.arg(lease_us)::bigint * interval '1 microsecond'
+  FROM locked
+  CROSS JOIN LATERAL (SELECT clock_timestamp() AS at WHERE locked.job_id IS NOT NULL) AS clock
+  WHERE r.job_id = locked.job_id AND locked.lease_until > clock.at
+  RETURNING r.job_id
+)
+SELECT
+  p.job_id::text AS job_id,
+  (p.cancel_requested_at IS NOT NULL)::boolean AS cancel_requested,
+  EXISTS (SELECT FROM renewed WHERE renewed.job_id = p.job_id)::boolean AS renewed
+FROM present AS p;
+
+-- name: HoldsLease :one
+-- HoldsLease tells whether an attempt's lease still has its row.
+SELECT EXISTS (
+  SELECT FROM onceq.running AS r
+  WHERE r.job_id = @job_id::uuid AND r.fence = @fence::integer AND r.worker_id = @worker_id::text
+)::boolean AS holds;

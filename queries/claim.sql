@@ -1,0 +1,165 @@
+-- name: ClaimJobs :many
+-- ClaimJobs leases the next ready jobs of a queue to a worker: priority first,
+-- then the order in which they became ready.
+--
+-- level has a row for each priority, from 100 down to 0, with the time below
+-- which this worker knows that nothing is left for it. Without that floor a
+-- claim would walk over the index entries of all that was claimed before, for
+-- as long as some old snapshot keeps vacuum from removing them. Each level is a
+-- range of the primary key of pending; rows that others are claiming are passed
+-- by, so claims never wait for one another here.
+--
+-- A job with a concurrency key is taken only while its key has a free slot. The
+-- unique index on slots decides when two claims want the same one: the loser's
+-- job stays where it is. Slots are taken in one order, so claims can't deadlock.
+-- freed_keys are keys that this worker has just freed a slot of: their next jobs
+-- may lie below the floor.
+--
+-- In a queue with a cap the claims take turns on the queue's row. A claim whose
+-- snapshot did not see the last turn (the versions differ) can't count and takes
+-- nothing; the caller asks again.
+WITH setting AS MATERIALIZED (
+  SELECT q.paused, q.max_running, q.max_running_per_key, q.version
+  FROM onceq.queue AS q
+  WHERE q.name = @queue::text
+),
+turn AS MATERIALIZED (
+  SELECT q.version
+  FROM onceq.queue AS q
+  WHERE q.name = @queue::text AND q.max_running > 0
+  FOR UPDATE SKIP LOCKED
+),
+room AS MATERIALIZED (
+  SELECT
+    CASE
+      WHEN coalesce(s.paused, false) THEN 0
+      WHEN coalesce(s.max_running, 0) = 0 THEN @most::bigint
+      WHEN s.version IS DISTINCT FROM (SELECT turn.version FROM turn) THEN 0
+      ELSE greatest(0, least(@most::bigint, s.max_running - (SELECT count(*) FROM onceq.running AS r WHERE r.queue = @queue::text)))
+    END AS n,
+    greatest(coalesce(s.max_running_per_key, 0), 1) AS per_key,
+    clock_timestamp() AS at
+  FROM (SELECT 1 AS one) AS one
+  LEFT JOIN setting AS s ON true
+),
+head AS MATERIALIZED (
+  SELECT c.*
+  FROM ROWS FROM (unnest(@floors::timestamptz[])) WITH ORDINALITY AS level (floor, ord)
+  CROSS JOIN LATERAL (
+    SELECT p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+    FROM onceq.pending AS p
+    WHERE p.queue = @queue::text
+      AND p.priority = (101 - level.ord)::smallint
+      AND p.ready_at >= level.floor
+      AND p.ready_at <= (SELECT room.at FROM room)
+      AND p.type = ANY (@types::text[])
+      AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
+      AND (p.concurrency_key IS NULL OR (
+        SELECT count(*) FROM onceq.running AS r WHERE r.queue = @queue::text AND r.concurrency_key = p.concurrency_key
+      ) < (SELECT room.per_key FROM room))
+    ORDER BY p.ready_at, p.job_id
+    LIMIT (SELECT room.n FROM room)
+    FOR UPDATE SKIP LOCKED
+  ) AS c
+  -- The levels come in order and one after the other, so this takes from the highest.
+  LIMIT (SELECT room.n FROM room)
+),
+freed AS MATERIALIZED (
+  SELECT c.*
+  FROM ROWS FROM (unnest(@freed_keys::text[])) WITH ORDINALITY AS k (key, ord)
+  CROSS JOIN LATERAL (
+    SELECT p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+    FROM onceq.pending AS p
+    WHERE p.queue = @queue::text
+      AND p.concurrency_key = k.key
+      AND p.ready_at <= (SELECT room.at FROM room)
+      AND p.type = ANY (@types::text[])
+      AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
+    ORDER BY p.priority DESC, p.ready_at, p.job_id
+    LIMIT (SELECT least(room.n, room.per_key) FROM room)
+    FOR UPDATE SKIP LOCKED
+  ) AS c
+),
+candidate AS MATERIALIZED (
+  SELECT
+    c.*,
+    row_number() OVER (PARTITION BY c.concurrency_key ORDER BY c.priority DESC, c.ready_at, c.job_id) AS nth
+  FROM (SELECT h.* FROM head AS h UNION SELECT f.* FROM freed AS f) AS c
+),
+chosen AS MATERIALIZED (
+  SELECT
+    c.*,
+    CASE WHEN c.concurrency_key IS NOT NULL THEN (
+      SELECT s.slot
+      FROM generate_series(1, (SELECT room.per_key FROM room)) AS s (slot)
+      WHERE NOT EXISTS (
+        SELECT FROM onceq.running AS r WHERE r.queue = @queue::text AND r.concurrency_key = c.concurrency_key AND r.slot = s.slot
+      )
+      ORDER BY s.slot
+      OFFSET c.nth - 1
+      LIMIT 1
+    ) END AS slot
+  FROM candidate AS c
+  WHERE c.concurrency_key IS NULL OR c.nth + (
+      SELECT count(*) FROM onceq.running AS r WHERE r.queue = @queue::text AND r.concurrency_key = c.concurrency_key
+    ) <= (SELECT room.per_key FROM room)
+  ORDER BY c.priority DESC, c.ready_at, c.job_id
+  LIMIT (SELECT room.n FROM room)
+),
+claimed AS (
+  INSERT INTO onceq.running AS r (claimed_at, lease_until, deadline, job_id, fence, attempt, slot, queue, worker_id, concurrency_key)
+  SELECT
+    clock.at, clock.at + sqlc.arg(lease_us)::bigint * interval '1 microsecond', c.deadline, c.job_id, c.fence + 1, c.attempt + 1,
+    c.slot, @queue::text, @worker_id::text, c.concurrency_key
+  FROM chosen AS c
+  CROSS JOIN LATERAL (SELECT clock_timestamp() AS at WHERE c.job_id IS NOT NULL) AS clock
+  ORDER BY c.concurrency_key, c.slot, c.job_id
+  ON CONFLICT DO NOTHING
+  RETURNING r.job_id, r.fence, r.attempt
+),
+taken AS (
+  DELETE FROM onceq.pending AS p
+  USING chosen AS c
+  JOIN claimed ON claimed.job_id = c.job_id
+  WHERE p.queue = @queue::text AND p.priority = c.priority AND p.ready_at = c.ready_at AND p.job_id = c.job_id
+),
+counted AS (
+  UPDATE onceq.queue AS q
+  SET version = q.version + 1
+  WHERE q.name = @queue::text AND EXISTS (SELECT FROM turn) AND EXISTS (SELECT FROM claimed)
+)
+SELECT
+  j.id::text AS job_id, c.fence, c.attempt, chosen.priority, chosen.ready_at,
+  j.type, j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags, j.concurrency_key,
+  j.max_attempts, j.accepted_at, j.deadline,
+  (coalesce(extract(epoch FROM j.execution_timeout), 0) * 1000000)::bigint AS execution_timeout_us,
+  (coalesce(extract(epoch FROM j.deadline - (SELECT room.at FROM room)), 0) * 1000000)::bigint AS deadline_in_us,
+  coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release
+FROM claimed AS c
+JOIN chosen ON chosen.job_id = c.job_id
+JOIN onceq.job AS j ON j.id = c.job_id
+ORDER BY chosen.priority DESC, chosen.ready_at, j.id;
+
+-- name: NextReadyAt :one
+-- NextReadyAt looks ahead for a worker that found nothing more to do: PostgreSQL's
+-- time, and how long until the first job that is still scheduled comes due, in
+-- microseconds (-1: none is). The levels are those of ClaimJobs.
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS at
+),
+first AS MATERIALIZED (
+  SELECT min(c.ready_at) AS due
+  FROM generate_series(0, 100) AS level (priority)
+  CROSS JOIN LATERAL (
+    SELECT p.ready_at
+    FROM onceq.pending AS p
+    WHERE p.queue = @queue::text AND p.priority = level.priority::smallint AND p.ready_at > (SELECT clock.at FROM clock)
+    ORDER BY p.ready_at
+    LIMIT 1
+  ) AS c
+)
+SELECT
+  clock.at::timestamptz AS at,
+  coalesce(least(extract(epoch FROM first.due - clock.at) * 1000000, 1e15), -1)::bigint AS due_in_us
+FROM clock
+CROSS JOIN first;
