@@ -95,6 +95,8 @@ func Checkpoint[T, P any](ctx context.Context, job *Job[P], stage string, run fu
 func CheckpointTx[T, P any](ctx context.Context, job *Job[P], stage string, run func(context.Context, pgx.Tx) (T, error)) (T, error) {
 	a := job.attempt
 	return stageValue[T](ctx, a, stage, func() (text json.RawMessage, err error) {
+		a.inTx.Add(1)
+		defer a.inTx.Add(-1)
 		err = pgx.BeginFunc(ctx, a.w.c.pool, func(tx pgx.Tx) error {
 			q := a.w.c.queries(tx)
 			if text, err = savedStage(ctx, q, a, stage); text != nil || err != nil {
@@ -107,12 +109,8 @@ func CheckpointTx[T, P any](ctx context.Context, job *Job[P], stage string, run 
 			if text, err = stageText(value); err != nil {
 				return err
 			}
-			a.inTx.Add(1)
 			return saveStage(ctx, q, a, stage, text)
 		})
-		if text != nil {
-			a.inTx.Store(0)
-		}
 		return text, err
 	})
 }

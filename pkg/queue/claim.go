@@ -34,6 +34,7 @@ type source struct {
 
 	mu    sync.Mutex
 	busy  int
+	short bool            // a claim was cut short for want of free handlers
 	freed map[string]bool // concurrency keys with a slot to give
 
 	wake   chan struct{} // something may be ready, or a slot is free
@@ -61,18 +62,24 @@ func (s *source) free(key string) {
 	s.nudge()
 }
 
-// done gives a handler's place back.
+// done gives a handler's place back. Only a source that could have used it looks
+// again for that: an idle queue is not asked after each of its last jobs.
 func (s *source) done() {
 	s.mu.Lock()
 	s.busy--
+	short := s.short
 	s.mu.Unlock()
-	s.nudge()
+	if short {
+		s.nudge()
+	}
 }
 
-// room is how many handlers are free, and the keys to look at.
-func (s *source) room() (free int, keys []string) {
+// room is how many handlers are free, and the keys to look at. more tells that
+// the last claim left work behind.
+func (s *source) room(more bool) (free int, keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.short = more || s.busy == s.capacity
 	keys = []string{}
 	for key := range s.freed {
 		keys = append(keys, key)
@@ -85,10 +92,10 @@ func (s *source) run(ctx context.Context) {
 	failures := 0
 	more := false // the last claim came back full
 	for ctx.Err() == nil {
-		free, keys := s.room()
+		free, keys := s.room(more)
 		if more && free < min(s.capacity/2, maxClaim) {
 			s.gather(ctx, gatherFor)
-			free, keys = s.room()
+			free, keys = s.room(more)
 		}
 		if free == 0 {
 			s.wait(ctx, s.w.cfg.PollInterval)

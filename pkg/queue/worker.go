@@ -198,7 +198,6 @@ func (w *Worker) Run(ctx context.Context) error {
 	feeders.Wait()
 	stuck := w.drain(cancelHandlers)
 	if stuck == nil {
-		close(w.completions.ends)
 		<-completing
 	}
 	stopServing()
@@ -212,6 +211,7 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc) error {
 	finished := make(chan struct{})
 	go func() {
 		w.attempts.Wait()
+		close(w.completions.ends)
 		close(finished)
 	}()
 	select {
