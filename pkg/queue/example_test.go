@@ -1,6 +1,7 @@
 package queue_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -101,4 +102,30 @@ func ExampleFingerprint_Diff() {
 	fmt.Println(a.Diff(b))
 	// Output:
 	// [payload]
+}
+
+// A worker runs handlers until its context ends, then drains.
+func ExampleWorker() {
+	worker, err := queue.NewWorker(client, queue.WorkerConfig{Queues: map[string]int{"mail": 10}})
+	if err != nil {
+		panic(err)
+	}
+	running, stop := context.WithCancel(ctx)
+	queue.Handle(worker, "order.confirm", func(ctx context.Context, job *queue.Job[Order]) error {
+		// After a crash the handler runs again, and the stage is not repeated.
+		receipt, err := queue.Checkpoint(ctx, job, "send", func(ctx context.Context) (string, error) {
+			return "receipt for " + job.Payload.ID, nil
+		})
+		fmt.Println(receipt)
+		stop()
+		return err
+	})
+	_, err = client.Enqueue(ctx, queue.Request{Type: "order.confirm", Queue: "mail", Payload: Order{ID: "ord_1003"}})
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(worker.Run(running))
+	// Output:
+	// receipt for ord_1003
+	// <nil>
 }
