@@ -12,49 +12,50 @@ import (
 
 const enqueueMany = `-- name: EnqueueMany :many
 WITH request AS MATERIALIZED (
-  SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.ttl_us, r.fingerprint, r.scope, r.key_preview, r.key_length, r.key_hash, r.ord
+  SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.ord
   FROM ROWS FROM (
     unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]),
     unnest($5::smallint[]), unnest($6::smallint[]), unnest($7::text[]), unnest($8::text[]),
     unnest($9::text[]), unnest($10::text[]), unnest($11::text[]), unnest($12::text[]),
-    unnest($13::smallint[]), unnest($14::smallint[]), unnest($15::bigint[]), unnest($16::bytea[]),
-    unnest($17::text[]), unnest($18::text[]), unnest($19::smallint[]), unnest($20::bytea[])
+    unnest($13::smallint[]), unnest($14::smallint[]), unnest($15::text[]), unnest($16::text[]),
+    unnest($17::smallint[]), unnest($18::bytea[])
   ) WITH ORDINALITY AS r (
     job_id, run_at, deadline, execution_timeout_us,
     priority, max_attempts, queue, type,
     payload, retry, tags, concurrency_key,
-    mode, release, ttl_us, fingerprint,
-    scope, key_preview, key_length, key_hash, ord)
+    mode, release, scope, key_preview,
+    key_length, key_hash, ord)
 ),
 bind AS MATERIALIZED (
-  SELECT b.key_hash, b.ord, b.turn
-  FROM ROWS FROM (unnest($21::bytea[]), unnest($22::bigint[])) WITH ORDINALITY AS b (key_hash, ord, turn)
+  SELECT b.key_hash, b.ord, b.job_id, b.mode, b.ttl_us, b.scope, b.fingerprint, b.turn
+  FROM ROWS FROM (
+    unnest($19::bytea[]), unnest($20::bigint[]), unnest($21::uuid[]), unnest($22::smallint[]),
+    unnest($23::bigint[]), unnest($24::text[]), unnest($25::bytea[])
+  ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, turn)
 ),
 clock AS MATERIALIZED (
   SELECT clock_timestamp() AS at
 ),
 held AS MATERIALIZED (
-  SELECT r.ord, b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.mode = r.mode AND b.fingerprint = r.fingerprint AS same
+  SELECT bind.ord, b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same
   FROM bind
-  JOIN request AS r ON r.ord = bind.ord
   CROSS JOIN clock
   -- OFFSET 0 keeps this a look-up by primary key for each hash, whatever the planner thinks of the table.
   CROSS JOIN LATERAL (SELECT o.accepted_at, o.expires_at, o.job_id, o.mode, o.dead, o.key_hash, o.scope, o.fingerprint FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
   WHERE b.expires_at > clock.at
 ),
 fresh AS MATERIALIZED (
-  SELECT bind.key_hash, bind.ord, bind.turn
+  SELECT bind.key_hash, bind.ord, bind.job_id, bind.mode, bind.ttl_us, bind.scope, bind.fingerprint, bind.turn
   FROM bind
-  WHERE NOT EXISTS (SELECT FROM held WHERE held.ord = bind.ord)
+  WHERE bind.ord NOT IN (SELECT held.ord FROM held)
     AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
-    AND NOT $23::boolean
+    AND NOT $26::boolean
 ),
 bound AS (
   INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
   SELECT
-    clock.at, clock.at + r.ttl_us * interval '1 microsecond', r.job_id, r.mode, fresh.key_hash, r.scope, r.fingerprint
+    clock.at, clock.at + fresh.ttl_us * interval '1 microsecond', fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
   FROM fresh
-  JOIN request AS r ON r.ord = fresh.ord
   CROSS JOIN clock
   ORDER BY fresh.turn
   ON CONFLICT (key_hash) DO UPDATE SET
@@ -74,12 +75,12 @@ settled AS MATERIALIZED (
   FROM (SELECT count(*) AS n FROM bound) AS made
 ),
 accepted AS MATERIALIZED (
-  SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.ttl_us, r.fingerprint, r.scope, r.key_preview, r.key_length, r.key_hash, r.ord, settled.at, coalesce(nullif(r.run_at, '')::timestamptz, settled.at) AS due
+  SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.ord, settled.at, coalesce(nullif(r.run_at, '')::timestamptz, settled.at) AS due
   FROM settled
   CROSS JOIN request AS r
-  WHERE NOT EXISTS (SELECT FROM held WHERE held.ord = r.ord)
+  WHERE r.ord NOT IN (SELECT held.ord FROM held)
     AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
-    AND NOT $23::boolean
+    AND NOT $26::boolean
 ),
 stored AS (
   INSERT INTO onceq.job (
@@ -90,7 +91,7 @@ stored AS (
     a.priority, a.max_attempts, a.queue, a.type, a.payload::jsonb, nullif(a.retry, '')::jsonb, nullif(a.tags, '')::text[],
     nullif(a.concurrency_key, ''),
     nullif(a.mode, 0), CASE WHEN a.mode > 0 THEN a.release END, CASE WHEN a.mode > 0 THEN a.key_length END, CASE WHEN a.mode > 0 THEN a.key_hash END,
-    CASE WHEN $24::boolean AND a.mode > 0
+    CASE WHEN $27::boolean AND a.mode > 0
       THEN ARRAY(SELECT bind.key_hash FROM bind WHERE bind.ord = a.ord AND bind.key_hash <> a.key_hash)
     END,
     CASE WHEN a.mode > 0 THEN a.scope END, CASE WHEN a.mode > 0 THEN a.key_preview END
@@ -102,22 +103,22 @@ queued AS (
   FROM accepted AS a
 ),
 woken AS MATERIALIZED (
-  SELECT pg_notify($25::text, ready.queue)
+  SELECT pg_notify($28::text, ready.queue)
   FROM (SELECT DISTINCT a.queue FROM accepted AS a WHERE a.due <= a.at) AS ready
-  WHERE ready.queue = ANY ($26::text[])
+  WHERE ready.queue = ANY ($29::text[])
 ),
 summary AS MATERIALIZED (
   SELECT
     (SELECT count(*) FROM fresh) AS wanted,
     settled.n AS made,
-    settled.at - clock.at > $27::bigint * interval '1 microsecond' AS waited
+    settled.at - clock.at > $30::bigint * interval '1 microsecond' AS waited
   FROM settled
   CROSS JOIN clock
 )
 SELECT
   0::bigint AS ord,
   s.wanted::bigint AS wanted, s.made::bigint AS made, (s.wanted > 0 AND s.waited)::boolean AS waited,
-  (CASE WHEN $28::boolean AND (s.made <> s.wanted OR s.wanted > 0 AND s.waited)
+  (CASE WHEN $31::boolean AND (s.made <> s.wanted OR s.wanted > 0 AND s.waited)
     THEN ('onceq waited for another transaction and asks again: ' || s.made::text)::bigint
     ELSE (SELECT count(*) FROM woken)
   END)::bigint AS wakes,
@@ -146,14 +147,17 @@ type EnqueueManyParams struct {
 	ConcurrencyKeys     []string
 	Modes               []int16
 	Releases            []int16
-	TtlsUs              []int64
-	Fingerprints        [][]byte
 	Scopes              []string
 	KeyPreviews         []string
 	KeyLengths          []int16
 	KeyHashes           [][]byte
 	BindHashes          [][]byte
 	BindOrds            []int64
+	BindJobIds          []string
+	BindModes           []int16
+	BindTtlsUs          []int64
+	BindScopes          []string
+	BindFingerprints    [][]byte
 	Refused             bool
 	Aliased             bool
 	Wake                string
@@ -180,9 +184,11 @@ type EnqueueManyRow struct {
 // bytewise: bindings are inserted, and so locked, in that one order, before any
 // job, so overlapping batches can wait for each other but never deadlock.
 //
-// request has a row for each request; bind has the hashes of the keyed ones (one
-// each, or several while a secret is rotated). One clock reading classifies all.
-// A live binding that another request owns refuses the batch: nothing is
+// request has a row for each request; bind has one for each hash of the keyed ones
+// (one each, or several while a secret is rotated), in that order. Membership is
+// asked with IN, which is hashed, so the work grows with the batch and not with
+// its square. One clock reading classifies all. A live binding that another
+// request owns refuses the batch: nothing is
 // written. An expired one is taken over in its turn by the same INSERT. A batch
 // that the caller has found at odds with itself is sent as refused, so as to
 // learn which jobs own its keys.
@@ -209,14 +215,17 @@ func (q *Queries) EnqueueMany(ctx context.Context, arg EnqueueManyParams) ([]Enq
 		arg.ConcurrencyKeys,
 		arg.Modes,
 		arg.Releases,
-		arg.TtlsUs,
-		arg.Fingerprints,
 		arg.Scopes,
 		arg.KeyPreviews,
 		arg.KeyLengths,
 		arg.KeyHashes,
 		arg.BindHashes,
 		arg.BindOrds,
+		arg.BindJobIds,
+		arg.BindModes,
+		arg.BindTtlsUs,
+		arg.BindScopes,
+		arg.BindFingerprints,
 		arg.Refused,
 		arg.Aliased,
 		arg.Wake,

@@ -4,9 +4,11 @@
 -- bytewise: bindings are inserted, and so locked, in that one order, before any
 -- job, so overlapping batches can wait for each other but never deadlock.
 --
--- request has a row for each request; bind has the hashes of the keyed ones (one
--- each, or several while a secret is rotated). One clock reading classifies all.
--- A live binding that another request owns refuses the batch: nothing is
+-- request has a row for each request; bind has one for each hash of the keyed ones
+-- (one each, or several while a secret is rotated), in that order. Membership is
+-- asked with IN, which is hashed, so the work grows with the batch and not with
+-- its square. One clock reading classifies all. A live binding that another
+-- request owns refuses the batch: nothing is
 -- written. An expired one is taken over in its turn by the same INSERT. A batch
 -- that the caller has found at odds with itself is sent as refused, so as to
 -- learn which jobs own its keys.
@@ -23,44 +25,45 @@ WITH request AS MATERIALIZED (
     unnest(@job_ids::uuid[]), unnest(@run_ats::text[]), unnest(@deadlines::text[]), unnest(@execution_timeouts_us::bigint[]),
     unnest(@priorities::smallint[]), unnest(@max_attempts::smallint[]), unnest(@queues::text[]), unnest(@types::text[]),
     unnest(@payloads::text[]), unnest(@retries::text[]), unnest(@tags::text[]), unnest(@concurrency_keys::text[]),
-    unnest(@modes::smallint[]), unnest(@releases::smallint[]), unnest(@ttls_us::bigint[]), unnest(@fingerprints::bytea[]),
-    unnest(@scopes::text[]), unnest(@key_previews::text[]), unnest(@key_lengths::smallint[]), unnest(@key_hashes::bytea[])
+    unnest(@modes::smallint[]), unnest(@releases::smallint[]), unnest(@scopes::text[]), unnest(@key_previews::text[]),
+    unnest(@key_lengths::smallint[]), unnest(@key_hashes::bytea[])
   ) WITH ORDINALITY AS r (
     job_id, run_at, deadline, execution_timeout_us,
     priority, max_attempts, queue, type,
     payload, retry, tags, concurrency_key,
-    mode, release, ttl_us, fingerprint,
-    scope, key_preview, key_length, key_hash, ord)
+    mode, release, scope, key_preview,
+    key_length, key_hash, ord)
 ),
 bind AS MATERIALIZED (
   SELECT b.*
-  FROM ROWS FROM (unnest(@bind_hashes::bytea[]), unnest(@bind_ords::bigint[])) WITH ORDINALITY AS b (key_hash, ord, turn)
+  FROM ROWS FROM (
+    unnest(@bind_hashes::bytea[]), unnest(@bind_ords::bigint[]), unnest(@bind_job_ids::uuid[]), unnest(@bind_modes::smallint[]),
+    unnest(@bind_ttls_us::bigint[]), unnest(@bind_scopes::text[]), unnest(@bind_fingerprints::bytea[])
+  ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, turn)
 ),
 clock AS MATERIALIZED (
   SELECT clock_timestamp() AS at
 ),
 held AS MATERIALIZED (
-  SELECT r.ord, b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.mode = r.mode AND b.fingerprint = r.fingerprint AS same
+  SELECT bind.ord, b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same
   FROM bind
-  JOIN request AS r ON r.ord = bind.ord
   CROSS JOIN clock
   -- OFFSET 0 keeps this a look-up by primary key for each hash, whatever the planner thinks of the table.
   CROSS JOIN LATERAL (SELECT o.* FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
   WHERE b.expires_at > clock.at
 ),
 fresh AS MATERIALIZED (
-  SELECT bind.key_hash, bind.ord, bind.turn
+  SELECT bind.*
   FROM bind
-  WHERE NOT EXISTS (SELECT FROM held WHERE held.ord = bind.ord)
+  WHERE bind.ord NOT IN (SELECT held.ord FROM held)
     AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
     AND NOT @refused::boolean
 ),
 bound AS (
   INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
   SELECT
-    clock.at, clock.at + r.ttl_us * interval '1 microsecond', r.job_id, r.mode, fresh.key_hash, r.scope, r.fingerprint
+    clock.at, clock.at + fresh.ttl_us * interval '1 microsecond', fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
   FROM fresh
-  JOIN request AS r ON r.ord = fresh.ord
   CROSS JOIN clock
   ORDER BY fresh.turn
   ON CONFLICT (key_hash) DO UPDATE SET
@@ -83,7 +86,7 @@ accepted AS MATERIALIZED (
   SELECT r.*, settled.at, coalesce(nullif(r.run_at, '')::timestamptz, settled.at) AS due
   FROM settled
   CROSS JOIN request AS r
-  WHERE NOT EXISTS (SELECT FROM held WHERE held.ord = r.ord)
+  WHERE r.ord NOT IN (SELECT held.ord FROM held)
     AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
     AND NOT @refused::boolean
 ),

@@ -122,11 +122,6 @@ func (b *batch) readyQueues() []string {
 func (b *batch) params() (db.EnqueueManyParams, []int) {
 	var a db.EnqueueManyParams
 	var sent []int
-	type bind struct {
-		scope string
-		hash  []byte
-		ord   int64
-	}
 	var binds []bind
 	slack := maxSlack
 	for i, p := range b.requests {
@@ -149,32 +144,44 @@ func (b *batch) params() (db.EnqueueManyParams, []int) {
 		a.ConcurrencyKeys = append(a.ConcurrencyKeys, r.ConcurrencyKey)
 		a.Modes = append(a.Modes, int16(p.admission.mode))
 		a.Releases = append(a.Releases, int16(p.admission.release))
-		a.TtlsUs = append(a.TtlsUs, p.admission.retention.Microseconds())
 		a.Scopes = append(a.Scopes, p.admission.scope)
 		a.KeyPreviews = append(a.KeyPreviews, p.key.Preview)
 		a.KeyLengths = append(a.KeyLengths, int16(p.key.Length))
-		fingerprint, hash := []byte{}, []byte{}
-		if p.keyed() {
-			fingerprint, hash = p.fingerprint.stored(), p.hashes[0]
-		}
-		a.Fingerprints = append(a.Fingerprints, fingerprint)
-		a.KeyHashes = append(a.KeyHashes, hash)
-		for _, h := range p.hashes {
-			binds = append(binds, bind{p.admission.scope, h, int64(len(sent))})
+		a.KeyHashes = append(a.KeyHashes, p.hash())
+		for _, hash := range p.hashes {
+			binds = append(binds, bind{p, hash, int64(len(sent))})
 		}
 		a.Aliased = a.Aliased || len(p.hashes) > 1
 		slack = min(slack, p.slack())
 	}
+	a.SlackUs = slack.Microseconds()
+	addBinds(&a, binds)
+	return a, sent
+}
+
+// bind is one hash of a request that is sent at place ord.
+type bind struct {
+	p    *prepared
+	hash []byte
+	ord  int64
+}
+
+// addBinds adds the hashes in the order in which every statement locks them.
+func addBinds(a *db.EnqueueManyParams, binds []bind) {
 	slices.SortFunc(binds, func(x, y bind) int {
-		return cmp.Or(cmp.Compare(x.scope, y.scope), bytes.Compare(x.hash, y.hash))
+		return cmp.Or(cmp.Compare(x.p.admission.scope, y.p.admission.scope), bytes.Compare(x.hash, y.hash))
 	})
-	a.BindHashes, a.BindOrds = [][]byte{}, []int64{}
+	a.BindHashes, a.BindOrds, a.BindJobIds, a.BindModes = [][]byte{}, []int64{}, []string{}, []int16{}
+	a.BindTtlsUs, a.BindScopes, a.BindFingerprints = []int64{}, []string{}, [][]byte{}
 	for _, x := range binds {
 		a.BindHashes = append(a.BindHashes, x.hash)
 		a.BindOrds = append(a.BindOrds, x.ord)
+		a.BindJobIds = append(a.BindJobIds, x.p.id)
+		a.BindModes = append(a.BindModes, int16(x.p.admission.mode))
+		a.BindTtlsUs = append(a.BindTtlsUs, x.p.admission.retention.Microseconds())
+		a.BindScopes = append(a.BindScopes, x.p.admission.scope)
+		a.BindFingerprints = append(a.BindFingerprints, x.p.fingerprint.stored())
 	}
-	a.SlackUs = slack.Microseconds()
-	return a, sent
 }
 
 // results reads the statement's answer: the summary, then the live bindings met

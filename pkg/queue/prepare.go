@@ -32,6 +32,14 @@ type prepared struct {
 
 func (p *prepared) keyed() bool { return p.admission.mode != modeNone }
 
+// hash is the newest of the key's hashes, empty without a key.
+func (p *prepared) hash() []byte {
+	if !p.keyed() {
+		return []byte{}
+	}
+	return p.hashes[0]
+}
+
 // prepare checks a request and digests it. The error wraps ErrInvalidRequest
 // and names everything that is wrong.
 func prepare(r Request, payloadLimit int) (*prepared, error) {
