@@ -20,6 +20,7 @@ bound AS MATERIALIZED (
   SELECT b.key_hash
   FROM onceq.binding AS b
   JOIN target AS t ON b.key_hash = ANY (t.key_hashes) AND b.job_id = t.id
+  WHERE b.expires_at > clock_timestamp()
   ORDER BY b.scope COLLATE "C", b.key_hash
   FOR UPDATE OF b
 ),

@@ -215,13 +215,13 @@ stored AS (
 freed AS (
   DELETE FROM onceq.binding AS b
   USING verdict AS v
-  WHERE v.ending IS NOT NULL AND v.key_release > 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+  WHERE v.ending IS NOT NULL AND v.key_release > 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
 ),
 marked AS (
   UPDATE onceq.binding AS b
   SET dead = true
   FROM verdict AS v
-  WHERE v.ending IS NOT NULL AND v.key_release = 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+  WHERE v.ending IS NOT NULL AND v.key_release = 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
 ),
 noted AS (
   INSERT INTO onceq.event (at, job_id, attempt, kind, details)
@@ -241,6 +241,8 @@ FROM verdict
 // are cancelled when that was asked for, dead when the budget is spent or the
 // deadline has passed, and otherwise ready at once. Rows that somebody is
 // working on are passed by; the lease is looked at again under the row's lock.
+// Expired bindings are let be: they are free anyway, and a transaction that is
+// taking one over must not hold up the whole pass.
 func (q *Queries) EndExpiredLeases(ctx context.Context, rows int64) (int64, error) {
 	row := q.db.QueryRow(ctx, endExpiredLeases, rows)
 	var ended int64
@@ -265,6 +267,7 @@ bound AS MATERIALIZED (
   SELECT b.key_hash, b.job_id
   FROM onceq.binding AS b
   JOIN passed ON b.key_hash = ANY (passed.key_hashes) AND b.job_id = passed.job_id
+  WHERE b.expires_at > clock_timestamp()
   ORDER BY b.scope COLLATE "C", b.key_hash
   FOR UPDATE OF b
 ),

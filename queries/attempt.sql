@@ -27,11 +27,12 @@ stored AS (
 ),
 freed AS (
   -- Only for requests that asked for it (ReleaseFinished): the key is free with its job's end.
+  -- An expired binding is free anyway, and whoever takes it over may hold its row for long.
   DELETE FROM onceq.binding AS b
   USING ended AS e
   JOIN done AS d ON d.job_id = e.job_id
   JOIN onceq.job AS j ON j.id = e.job_id
-  WHERE d.frees AND b.key_hash = ANY (j.key_hash || coalesce(j.key_aliases, '{}')) AND b.job_id = j.id
+  WHERE d.frees AND b.key_hash = ANY (j.key_hash || coalesce(j.key_aliases, '{}')) AND b.job_id = j.id AND b.expires_at > clock_timestamp()
 )
 SELECT e.job_id::text AS job_id
 FROM ended AS e;
@@ -40,8 +41,8 @@ FROM ended AS e;
 -- FailJob ends an attempt that failed, fenced like CompleteJobs, and decides what
 -- follows: cancelled when that was asked for; dead when the delay is NULL (never
 -- again), the budget is spent or the deadline has passed; otherwise it waits for
--- its next attempt. A death is noted on the binding, or frees the key where the
--- request asked for that.
+-- its next attempt. A death is noted on the live binding, or frees the key where
+-- the request asked for that.
 WITH locked AS MATERIALIZED (
   SELECT r.job_id, r.lease_until
   FROM onceq.running AS r
@@ -62,7 +63,8 @@ verdict AS MATERIALIZED (
       WHEN e.cancel_requested_at IS NOT NULL THEN 'cancelled'
       WHEN sqlc.narg(delay_us)::bigint IS NULL OR e.attempt >= j.max_attempts OR e.deadline <= clock.at THEN 'dead'
       ELSE 'retry_scheduled'
-    END AS kind
+    END AS kind,
+    CASE WHEN e.cancel_requested_at IS NULL AND e.deadline <= clock.at THEN 'deadline exceeded' ELSE @error::text END AS error
   FROM ended AS e
   JOIN onceq.job AS j ON j.id = e.job_id
   CROSS JOIN LATERAL (SELECT clock_timestamp() AS at WHERE e.job_id IS NOT NULL) AS clock
@@ -81,25 +83,25 @@ queued AS (
 ),
 stored AS (
   INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt, worker_id, error)
-  SELECT v.at, v.claimed_at, v.job_id, CASE v.kind WHEN 'dead' THEN 2 ELSE 3 END, v.attempt, v.worker_id, @error::text
+  SELECT v.at, v.claimed_at, v.job_id, CASE v.kind WHEN 'dead' THEN 2 ELSE 3 END, v.attempt, v.worker_id, v.error
   FROM verdict AS v
   WHERE v.kind <> 'retry_scheduled'
 ),
 freed AS (
   DELETE FROM onceq.binding AS b
   USING verdict AS v
-  WHERE v.kind <> 'retry_scheduled' AND v.key_release > 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+  WHERE v.kind <> 'retry_scheduled' AND v.key_release > 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
 ),
 marked AS (
   UPDATE onceq.binding AS b
   SET dead = true
   FROM verdict AS v
-  WHERE v.kind <> 'retry_scheduled' AND v.key_release = 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+  WHERE v.kind <> 'retry_scheduled' AND v.key_release = 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
 ),
 noted AS (
   INSERT INTO onceq.event (at, job_id, attempt, kind, details)
   SELECT v.at, v.job_id, v.attempt, v.kind, jsonb_strip_nulls(jsonb_build_object(
-    'claimed_at', v.claimed_at, 'worker', v.worker_id, 'error', left(@error::text, 1000),
+    'claimed_at', v.claimed_at, 'worker', v.worker_id, 'error', left(v.error, 1000),
     'next_at', CASE WHEN v.kind = 'retry_scheduled' THEN v.next_at END))
   FROM verdict AS v
 )
@@ -108,7 +110,8 @@ FROM verdict AS v;
 
 -- name: ReleaseJobs :many
 -- ReleaseJobs hands jobs back as ready, fenced like CompleteJobs: the attempt
--- does not count.
+-- does not count. A job that was asked to stop is cancelled instead, as by
+-- FailJob.
 WITH back AS MATERIALIZED (
   SELECT d.job_id, d.fence
   FROM ROWS FROM (unnest(@job_ids::uuid[]), unnest(@fences::integer[])) AS d (job_id, fence)
@@ -125,34 +128,52 @@ ended AS (
   DELETE FROM onceq.running AS r
   USING locked
   WHERE r.job_id = locked.job_id AND locked.lease_until > clock_timestamp()
-  RETURNING r.job_id, r.claimed_at, r.attempt, r.fence, r.worker_id, r.deadline
+  RETURNING r.job_id, r.claimed_at, r.attempt, r.fence, r.worker_id, r.deadline, r.cancel_requested_at
 ),
-clock AS MATERIALIZED (
-  SELECT clock_timestamp() AS at
-  FROM (SELECT count(*) AS n FROM ended) AS counted
+verdict AS MATERIALIZED (
+  SELECT
+    e.*, j.queue, j.type, j.priority, j.concurrency_key, j.key_release, j.key_hash || coalesce(j.key_aliases, '{}') AS key_hashes, clock.at,
+    CASE WHEN e.cancel_requested_at IS NULL THEN 'released' ELSE 'cancelled' END AS kind
+  FROM ended AS e
+  JOIN onceq.job AS j ON j.id = e.job_id
+  CROSS JOIN (SELECT clock_timestamp() AS at FROM (SELECT count(*) AS n FROM ended) AS counted) AS clock
 ),
 moved AS (
   UPDATE onceq.job AS j
-  SET run_at = clock.at
-  FROM ended AS e
-  CROSS JOIN clock
-  WHERE j.id = e.job_id
+  SET run_at = v.at
+  FROM verdict AS v
+  WHERE j.id = v.job_id AND v.kind = 'released'
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, attempt, priority, fence, queue, type, concurrency_key)
-  SELECT clock.at, e.job_id, e.deadline, e.attempt - 1, j.priority, e.fence, j.queue, j.type, j.concurrency_key
-  FROM ended AS e
-  JOIN onceq.job AS j ON j.id = e.job_id
-  CROSS JOIN clock
+  SELECT v.at, v.job_id, v.deadline, v.attempt - 1, v.priority, v.fence, v.queue, v.type, v.concurrency_key
+  FROM verdict AS v
+  WHERE v.kind = 'released'
+),
+stored AS (
+  INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt, worker_id, error)
+  SELECT v.at, v.claimed_at, v.job_id, 3, v.attempt, v.worker_id, v.kind
+  FROM verdict AS v
+  WHERE v.kind = 'cancelled'
+),
+freed AS (
+  DELETE FROM onceq.binding AS b
+  USING verdict AS v
+  WHERE v.kind = 'cancelled' AND v.key_release > 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
+),
+marked AS (
+  UPDATE onceq.binding AS b
+  SET dead = true
+  FROM verdict AS v
+  WHERE v.kind = 'cancelled' AND v.key_release = 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
 ),
 noted AS (
   INSERT INTO onceq.event (at, job_id, attempt, kind, details)
-  SELECT clock.at, e.job_id, e.attempt, 'released', jsonb_build_object('claimed_at', e.claimed_at, 'worker', e.worker_id)
-  FROM ended AS e
-  CROSS JOIN clock
+  SELECT v.at, v.job_id, v.attempt, v.kind, jsonb_build_object('claimed_at', v.claimed_at, 'worker', v.worker_id)
+  FROM verdict AS v
 )
-SELECT e.job_id::text AS job_id
-FROM ended AS e;
+SELECT v.job_id::text AS job_id
+FROM verdict AS v;
 
 -- name: RenewLeases :many
 -- RenewLeases is the heartbeat of all of a worker's attempts in one statement,

@@ -80,9 +80,9 @@ func microsecondsOrMax(us int64) time.Duration {
 	return time.Duration(min(us, int64(maxDuration/time.Microsecond)*100)) * time.Microsecond
 }
 
-// run runs the handler and returns what it returned. base outlives the worker's
-// own context, so that a handler can finish while the worker drains.
-func (a *attempt) run(base context.Context, h handle) error {
+// run runs the handler and settles the attempt. base outlives the worker's own
+// context, so that a handler can finish while the worker drains.
+func (a *attempt) run(base context.Context, h handle) {
 	ctx, cancel := context.WithCancelCause(base)
 	defer cancel(nil)
 	a.cancel = cancel
@@ -95,9 +95,11 @@ func (a *attempt) run(base context.Context, h handle) error {
 		t := time.AfterFunc(a.timeout, func() { cancel(errExecutionTimeout) })
 		defer t.Stop()
 	}
-	err := h(ctx, a)
-	a.settle(err, context.Cause(ctx))
-	return err
+	// Deferred, so that a handler that ends its goroutine (runtime.Goexit) is
+	// settled too.
+	err := errors.New("the handler ended its goroutine")
+	defer func() { a.settle(err, context.Cause(ctx)) }()
+	err = h(ctx, a)
 }
 
 // settle decides what becomes of the attempt: err is what the handler returned,
@@ -138,9 +140,10 @@ func (a *attempt) delay(err error) *int64 {
 // maxErrorCharacters bounds the error text that a finished job keeps.
 const maxErrorCharacters = 8000
 
-// errorText makes an error storable: valid UTF-8, no NUL, bounded.
+// errorText makes an error storable: valid UTF-8, no NUL, bounded. Printing is
+// what survives an Error method that panics.
 func errorText(err error) string {
-	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
+	text := strings.ReplaceAll(strings.ToValidUTF8(fmt.Sprint(err), "\uFFFD"), "\x00", "\uFFFD")
 	if utf8.RuneCountInString(text) > maxErrorCharacters {
 		return string([]rune(text)[:maxErrorCharacters])
 	}
@@ -153,10 +156,16 @@ type leases struct {
 	held map[JobID]*attempt
 }
 
+// add begins the renewal. An earlier attempt that is still held lost the job, or
+// this one would not have it.
 func (l *leases) add(a *attempt) {
 	l.mu.Lock()
-	defer l.mu.Unlock()
+	earlier := l.held[a.id]
 	l.held[a.id] = a
+	l.mu.Unlock()
+	if earlier != nil {
+		earlier.cancel(ErrLeaseLost)
+	}
 }
 
 // remove ends the renewal, if the attempt is still the one held: a job that was

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 
@@ -138,10 +137,15 @@ func CompleteTx[P any](ctx context.Context, tx pgx.Tx, job *Job[P]) error {
 
 func stageValue[T any](ctx context.Context, a *attempt, stage string, f func() (json.RawMessage, error)) (T, error) {
 	var value T
-	if n := utf8.RuneCountInString(stage); n < 1 || n > maxStageCharacters || !utf8.ValidString(stage) {
-		return value, fmt.Errorf("queue: checkpoint: %w: stage: %d characters; allowed are 1 to %d of valid UTF-8", ErrInvalidRequest, n, maxStageCharacters)
+	var wrong problems
+	wrong.characters("stage", stage, maxStageCharacters)
+	if err := wrong.err(); err != nil {
+		return value, fmt.Errorf("queue: checkpoint: %w", err)
 	}
 	text, err := a.stages.once(ctx, stage, f)
+	if cause := context.Cause(ctx); err != nil && cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w: %w", cause, err) // why the context ended, before what came of it
+	}
 	if err != nil {
 		return value, fmt.Errorf("queue: checkpoint %q: %w", stage, err)
 	}

@@ -94,15 +94,17 @@ func handleOf[P any](h Handler[P]) handle {
 			ID: a.id, Type: a.jobType, Queue: a.queue, Attempt: a.number, MaxAttempts: a.maxAttempts, Tags: a.tags,
 			AcceptedAt: a.acceptedAt, Deadline: a.deadline, attempt: a,
 		}
-		if err := json.Unmarshal(a.payload, &job.Payload); err != nil {
-			return fmt.Errorf("decode the payload into %T: %w", job.Payload, hidePayload(err))
-		}
 		defer func() {
 			if r := recover(); r != nil {
 				stack := debug.Stack()
 				err = fmt.Errorf("panic: %v\n%s", r, stack[:min(len(stack), maxPanicStack)])
+				a.w.log.Error("handler panicked", "job_id", a.id, "type", a.jobType, "attempt", a.number)
 			}
 		}()
+		// A payload's own UnmarshalJSON may panic too.
+		if err := json.Unmarshal(a.payload, &job.Payload); err != nil {
+			return fmt.Errorf("decode the payload into %T: %w", job.Payload, hidePayload(err))
+		}
 		return h(ctx, job)
 	}
 }

@@ -7,22 +7,31 @@ import (
 	"github.com/onceq/onceq/db"
 )
 
-// heartbeat renews all leases three times within each, and looks more often for
-// those that have lapsed. It goes on until ctx ends, which is after the last
-// final write.
+// heartbeat renews all leases three times within each. It goes on until ctx ends,
+// which is after the last final write.
 func (w *Worker) heartbeat(ctx context.Context) {
 	beat := time.NewTicker(w.cfg.Lease / 3)
 	defer beat.Stop()
-	look := time.NewTicker(max(w.cfg.Lease/20, 20*time.Millisecond))
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			w.renew(ctx)
+		}
+	}
+}
+
+// watchLeases looks for leases that have lapsed, also while a heartbeat waits for
+// its answer.
+func (w *Worker) watchLeases(ctx context.Context) {
+	look := time.NewTicker(min(max(w.cfg.Lease/20, 20*time.Millisecond), time.Second))
 	defer look.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-look.C:
-			w.dropLapsed()
-		case <-beat.C:
-			w.renew(ctx)
 			w.dropLapsed()
 		}
 	}
@@ -54,7 +63,7 @@ func (w *Worker) renew(ctx context.Context) {
 	ids, fences := fencesOf(attempts)
 	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease/2)
 	defer cancel()
-	rows, err := w.q.RenewLeases(ctx, db.RenewLeasesParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID, LeaseUs: w.cfg.Lease.Microseconds()})
+	rows, err := w.pulse.RenewLeases(ctx, db.RenewLeasesParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID, LeaseUs: w.cfg.Lease.Microseconds()})
 	if err != nil {
 		w.log.Warn("heartbeat failed", "error", err)
 		return

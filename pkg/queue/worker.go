@@ -46,9 +46,10 @@ const (
 	defaultShutdown  = 30 * time.Second
 	unwindTimeout    = 10 * time.Second
 	maxWorkerIDBytes = 200
-	// controlConns are the worker's own connections: one listens, the others
-	// claim, complete and renew, whatever handlers do to the client's pool.
-	controlConns = 4
+	// controlConns are the worker's own connections that claim and settle,
+	// whatever handlers do to the client's pool. One more listens, and one more
+	// renews leases: a final write that waits for a lock must not keep it.
+	controlConns = 3
 )
 
 // Worker claims jobs and runs their handlers. Register handlers with [Handle],
@@ -63,6 +64,7 @@ type Worker struct {
 	// Of the one run.
 	began       sync.Once
 	q           *db.Queries // on connections of the worker's own
+	pulse       *db.Queries // on one that only renews leases
 	base        context.Context
 	queues      map[string]*source
 	leases      leases
@@ -159,12 +161,17 @@ func (w *Worker) Run(ctx context.Context) error {
 	if len(w.handlers) == 0 {
 		return errors.New("queue: run worker: no handler is registered")
 	}
-	control, err := w.connect()
+	control, err := w.connect(controlConns)
 	if err != nil {
 		return fmt.Errorf("queue: run worker: %w", err)
 	}
 	defer control.Close()
-	w.q = w.c.queries(control)
+	pulse, err := w.connect(1)
+	if err != nil {
+		return fmt.Errorf("queue: run worker: %w", err)
+	}
+	defer pulse.Close()
+	w.q, w.pulse = w.c.queries(control), w.c.queries(pulse)
 	if err := w.awaitSchema(ctx); err != nil {
 		return fmt.Errorf("queue: run worker: %w", err)
 	}
@@ -181,6 +188,7 @@ func (w *Worker) Run(ctx context.Context) error {
 	serving, stopServing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopServing()
 	servants.Go(func() { w.heartbeat(serving) })
+	servants.Go(func() { w.watchLeases(serving) })
 	completing := make(chan struct{})
 	go func() {
 		defer close(completing)
@@ -228,10 +236,11 @@ func (w *Worker) drain(cancelHandlers context.CancelCauseFunc) error {
 	}
 }
 
-// connect makes the worker's own small pool, with the settings of the client's.
-func (w *Worker) connect() (*pgxpool.Pool, error) {
+// connect makes a small pool of the worker's own, with the settings of the
+// client's.
+func (w *Worker) connect(conns int32) (*pgxpool.Pool, error) {
 	cfg := w.c.pool.Config()
-	cfg.MinConns, cfg.MinIdleConns, cfg.MaxConns = 0, 0, controlConns
+	cfg.MinConns, cfg.MinIdleConns, cfg.MaxConns = 0, 0, conns
 	return pgxpool.NewWithConfig(context.Background(), cfg)
 }
 
