@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/pkg/queue"
+)
+
+// database is an open pool and where it leads.
+type database struct {
+	pool *pgxpool.Pool
+	place
+}
+
+// place tells people which database a command works on. It holds no password.
+type place struct {
+	Host     string `json:"host"`
+	Port     uint16 `json:"port"`
+	Database string `json:"database"`
+	Schema   string `json:"schema"`
+}
+
+func (p place) String() string {
+	return fmt.Sprintf("schema %s of %s/%s", p.Schema, net.JoinHostPort(p.Host, strconv.Itoa(int(p.Port))), p.Database)
+}
+
+// open returns a pool of at most connections connections, one of which has
+// been made: a database out of reach is found before any work begins.
+func (a *app) open(ctx context.Context, connections int) (database, error) {
+	url, from := a.databaseURL, "--database-url"
+	for _, name := range []string{"ONCEQ_DATABASE_URL", "DATABASE_URL"} {
+		if url == "" {
+			url, from = a.getenv(name), name
+		}
+	}
+	if url == "" {
+		return database{}, usagef("no database: set ONCEQ_DATABASE_URL or DATABASE_URL, or give --database-url")
+	}
+	cfg, err := pgxpool.ParseConfig(url)
+	if err != nil {
+		// pgx masks passwords as well as it can in a text that it could not read;
+		// not to show the text at all is safe.
+		return database{}, usagef("the value of %s is no connection URL, such as postgres://user:password@host:5432/database; it isn't shown here, since it may hold a password", from)
+	}
+	cfg.MaxConns = int32(connections)
+	cfg.MinConns, cfg.MinIdleConns = 0, 0
+	if cfg.ConnConfig.RuntimeParams["application_name"] == "" {
+		cfg.ConnConfig.RuntimeParams["application_name"] = "onceq"
+	}
+	pool, err := pgxpool.NewWithConfig(ctx, cfg)
+	if err != nil {
+		return database{}, err
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return database{}, err
+	}
+	return database{pool: pool, place: place{
+		Host: cfg.ConnConfig.Host, Port: cfg.ConnConfig.Port, Database: cfg.ConnConfig.Database, Schema: a.schema,
+	}}, nil
+}
+
+// noSecret stands for the time without a secret in a list of previous ones. It
+// is too short to be a secret.
+const noSecret = "none"
+
+// client returns a client on pool with the key secrets of the environment.
+func (a *app) client(pool *pgxpool.Pool) (*queue.Client, error) {
+	cfg := queue.Config{Schema: a.schema, KeySecret: []byte(a.getenv("ONCEQ_KEY_SECRET")), MaxPayloadBytes: maxLineBytes}
+	if previous := a.getenv("ONCEQ_PREVIOUS_KEY_SECRETS"); previous != "" {
+		for secret := range strings.SplitSeq(previous, ",") {
+			switch secret {
+			case "":
+				return nil, usagef("ONCEQ_PREVIOUS_KEY_SECRETS has an empty entry; %s stands for the time without a secret", noSecret)
+			case noSecret:
+				secret = ""
+			}
+			cfg.PreviousKeySecrets = append(cfg.PreviousKeySecrets, []byte(secret))
+		}
+	}
+	client, err := queue.New(pool, cfg)
+	if err != nil {
+		return nil, usageError{errors.New(reason(err))}
+	}
+	return client, nil
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// enqueueFlags are the flags of onceq enqueue.
+type enqueueFlags struct {
+	file      string
+	jobType   string
+	typeField string
+	keyField  string
+	queue     string
+	scope     string
+	ttl       time.Duration
+	priority  int
+	tags      []string
+	batch     int
+	workers   int
+}
+
+const enqueueLong = `enqueue reads JSON objects, one a line, and makes each a request: the whole
+line is the payload, and the member that --key-field names is the key. The first
+line with a key is accepted; a line that repeats it is replayed and makes no
+second job; a line that has the key and is otherwise different is a conflict.
+Member order and spacing make no difference.
+
+The key is a string, or a number, true or false as it stands in the line. Of
+members with one name the last one counts. A path such as data.object.id leads
+into objects; \. is a dot in a name.
+
+A line that is no JSON object, lacks the key or is longer than 16 MiB is
+reported on stderr with its number, and so is a conflict; the others go on.
+Blank lines are skipped. With --json the reports are objects on stdout, one a
+line, and the summary is the last of them.
+
+To run the same input again is always safe while the keys live (--ttl): what was
+accepted is replayed. So after a lost connection or Ctrl-C, both of which say up
+to which line everything is settled, run it again. A key that has expired is
+accepted anew.
+
+Lines are sent in batches, two at a time. Lines with one key are always decided
+in the order of the input. Jobs of different keys may stand in the queue in
+another order; with --workers 1, which is slower, they keep it.
+
+Exit codes: 0 all accepted or replayed, 1 failed, 2 wrong usage, 3 some
+conflicts, 4 some invalid lines. With both conflicts and invalid lines it is 4;
+the summary counts each.`
+
+func (a *app) enqueueCommand() *cobra.Command {
+	var f enqueueFlags
+	cmd := &cobra.Command{
+		Use:   "enqueue",
+		Short: "Hand over requests from a file or a pipe, one JSON object a line",
+		Long:  enqueueLong,
+		Example: `  onceq enqueue --type webhook --key-field id --file deliveries.ndjson
+  onceq enqueue --type-field type --key-field data.object.id --scope payments < deliveries.ndjson
+  tail -f deliveries.ndjson | onceq enqueue --type webhook --key-field id --queue webhooks --json`,
+		Args: cobra.NoArgs,
+		RunE: a.command(func(cmd *cobra.Command) error { return a.enqueue(cmd, f) }),
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.StringVarP(&f.file, "file", "f", "", "read this `file` (default: stdin)")
+	flags.StringVar(&f.keyField, "key-field", "", "`path` of the member that is the key")
+	flags.StringVar(&f.jobType, "type", "", "`type` of every job")
+	flags.StringVar(&f.typeField, "type-field", "", "`path` of the member that is the job's type")
+	flags.StringVar(&f.queue, "queue", "", "`queue` of the jobs (default \"default\")")
+	flags.StringVar(&f.scope, "scope", "", "`scope` of the keys (default \"default\")")
+	flags.DurationVar(&f.ttl, "ttl", 24*time.Hour, "how long a key answers, such as 90s or 720h")
+	flags.IntVar(&f.priority, "priority", 0, "priority of the jobs, 0 to 100; higher runs first")
+	flags.StringArrayVar(&f.tags, "tag", nil, "`tag` of the jobs; may be given again")
+	flags.IntVar(&f.batch, "batch", 500, "lines sent at once, 1 to 1000")
+	flags.IntVar(&f.workers, "workers", 2, "batches sent side by side, 1 to 16")
+	cmd.MarkFlagsOneRequired("type", "type-field")
+	cmd.MarkFlagsMutuallyExclusive("type", "type-field")
+	must(cmd.MarkFlagRequired("key-field"))
+	must(cmd.MarkFlagFilename("file", "ndjson", "jsonl", "json"))
+	return cmd
+}
+
+// must stops a program whose command line contradicts itself.
+func must(err error) {
+	if err != nil {
+		panic("onceq: " + err.Error())
+	}
+}
+
+// template is the flags as what all lines have in common.
+func (f enqueueFlags) template() (template, error) {
+	var t template
+	var err error
+	if t.keyField, err = parseMemberPath(f.keyField); err != nil {
+		return t, usagef("--key-field: %w", err)
+	}
+	if f.typeField != "" {
+		if t.typeField, err = parseMemberPath(f.typeField); err != nil {
+			return t, usagef("--type-field: %w", err)
+		}
+	}
+	if f.ttl == 0 {
+		return t, usagef("--ttl: 0s; a key must live for 1ms to 365 days")
+	}
+	t.request.Type, t.request.Queue = f.jobType, f.queue
+	t.request.Priority, t.request.Tags = f.priority, f.tags
+	t.retention.Scope, t.retention.TTL = f.scope, f.ttl
+	if err := t.check(); err != nil {
+		return t, usageError{errors.New(reason(err))}
+	}
+	switch {
+	case f.batch < 1 || f.batch > 1000:
+		return t, usagef("--batch: %d; allowed are 1 to 1000", f.batch)
+	case f.workers < 1 || f.workers > 16:
+		return t, usagef("--workers: %d; allowed are 1 to 16", f.workers)
+	}
+	return t, nil
+}
+
+func (a *app) enqueue(cmd *cobra.Command, f enqueueFlags) error {
+	ctx := cmd.Context()
+	t, err := f.template()
+	if err != nil {
+		return err
+	}
+	in := a.stdin
+	if f.file != "" {
+		file, err := os.Open(f.file)
+		if err != nil {
+			return usageError{err}
+		}
+		defer file.Close()
+		in = file
+	}
+	// One connection more than lanes, for the notifications of the client.
+	db, err := a.open(ctx, f.workers+1)
+	if err != nil {
+		return err
+	}
+	defer db.pool.Close()
+	client, err := a.client(db.pool)
+	if err != nil {
+		return err
+	}
+
+	a.relaxCollector()
+	r := a.newReport(inputSize(in))
+	h := handover{client: client, template: t, lanes: f.workers, most: f.batch, settled: r.chunk}
+	err = h.run(ctx, newLineReader(in, maxLineBytes))
+	if err := r.finish(err); err != nil {
+		return err
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("enqueue: %w", err)
+	case r.total.Invalid > 0:
+		return exitCode(exitInvalid)
+	case r.total.Conflicts > 0:
+		return exitCode(exitConflict)
+	}
+	return nil
+}
+
+// relaxCollector lets the heap grow to some times what is in use, which is
+// little, before it is collected: a quarter less work for each line. The limit
+// keeps that from mattering when lines are long. Go's own variables win.
+func (a *app) relaxCollector() {
+	if a.getenv("GOGC") == "" && a.getenv("GOMEMLIMIT") == "" {
+		debug.SetGCPercent(400)
+		debug.SetMemoryLimit(512 << 20)
+	}
+}
+
+// inputSize is how many bytes are left to read, or 0 when that isn't known.
+func inputSize(in io.Reader) int64 {
+	file, ok := in.(*os.File)
+	if !ok {
+		return 0
+	}
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		return 0
+	}
+	at, err := file.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return 0
+	}
+	return info.Size() - at
+}

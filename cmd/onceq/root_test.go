@@ -1,0 +1,100 @@
+package main
+
+import (
+	"strings"
+	"testing"
+)
+
+// nowhere is a database that no test reaches.
+const nowhere = "postgres://nobody:hunter2-password@127.0.0.1:1/none"
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{
+		"help.txt":                {"--help"},
+		"help_migrate.txt":        {"migrate", "--help"},
+		"help_migrate_up.txt":     {"migrate", "up", "--help"},
+		"help_migrate_status.txt": {"migrate", "status", "--help"},
+		"help_migrate_print.txt":  {"migrate", "print", "--help"},
+		"help_enqueue.txt":        {"enqueue", "--help"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := here(t, nowhere, args...).ended(t, exitOK)
+			golden(t, name, c.stdout.String())
+			if c.stderr.Len() > 0 {
+				t.Errorf("help wrote to stderr:\n%s", c.stderr.String())
+			}
+			if name != "help_migrate.txt" && !strings.Contains(c.stdout.String(), "Examples:\n") {
+				t.Errorf("%v shows no examples", args)
+			}
+		})
+	}
+}
+
+func TestMisuse(t *testing.T) {
+	t.Parallel()
+	enqueue := []string{"enqueue", "--type", "t", "--key-field", "id"}
+	newCommand(t, nowhere, "enqeue").ends(t, exitUsage).oneError(t, "enqeue")
+	for _, tt := range []struct {
+		name string
+		args []string
+		says string
+	}{
+		{"unknown command", []string{"enqeue"}, `unknown command "enqeue"`},
+		{"unknown flag", []string{"migrate", "up", "--fast"}, "unknown flag: --fast"},
+		{"group without a command", []string{"migrate"}, "up, status, print"},
+		{"unknown command of a group", []string{"migrate", "down"}, `unknown command "down"`},
+		{"an argument too many", []string{"migrate", "up", "now"}, `unknown command "now"`},
+		{"no key field", []string{"enqueue", "--type", "t"}, "key-field"},
+		{"no type", []string{"enqueue", "--key-field", "id"}, "type-field"},
+		{"two types", append(enqueue, "--type-field", "type"), "type-field"},
+		{"empty name in a path", []string{"enqueue", "--type", "t", "--key-field", "data..id"}, "--key-field"},
+		{"batch of none", append(enqueue, "--batch", "0"), "--batch: 0; allowed are 1 to 1000"},
+		{"batch too large", append(enqueue, "--batch", "1001"), "--batch: 1001; allowed are 1 to 1000"},
+		{"no workers", append(enqueue, "--workers", "0"), "--workers: 0; allowed are 1 to 16"},
+		{"no number", append(enqueue, "--priority", "high"), `invalid argument "high"`},
+		{"priority out of bounds", append(enqueue, "--priority", "101"), "priority: 101; allowed are 0 to 100"},
+		{"a key that never lives", append(enqueue, "--ttl", "0s"), "--ttl"},
+		{"a key that lives too long", append(enqueue, "--ttl", "9000h"), "ttl: 9000h0m0s; allowed are 1ms to 365 days"},
+		{"bad queue", append(enqueue, "--queue", " q"), "queue: has a space at an end"},
+		{"empty type", []string{"enqueue", "--type", "", "--key-field", "id"}, "type: 0 bytes"},
+		{"bad tag", append(enqueue, "--tag", ""), "tag 0 has 0 characters"},
+		{"no such file", append(enqueue, "--file", "missing.ndjson"), "missing.ndjson"},
+		{"bad schema of migrate", []string{"migrate", "up", "--schema", "Tenant"}, "schema"},
+		{"bad schema of print", []string{"migrate", "print", "--schema", "pg_x"}, "pg_x"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			c := here(t, nowhere, tt.args...).ended(t, exitUsage)
+			c.oneError(t, tt.says, "--help)")
+			if c.stdout.Len() > 0 {
+				t.Errorf("misuse wrote to stdout:\n%s", c.stdout.String())
+			}
+		})
+	}
+}
+
+func TestCompletion(t *testing.T) {
+	t.Parallel()
+	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
+		c := here(t, "", "completion", shell).ended(t, exitOK)
+		if !strings.Contains(c.stdout.String(), "onceq") {
+			t.Errorf("no completion for %s", shell)
+		}
+	}
+	c := here(t, "", "__complete", "migrate", "").ended(t, exitOK)
+	for _, name := range []string{"up\t", "status\t", "print\t"} {
+		if !strings.Contains(c.stdout.String(), name) {
+			t.Errorf("completion of migrate lacks %q:\n%s", name, c.stdout.String())
+		}
+	}
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	c := newCommand(t, "", "--version").ends(t, exitOK)
+	if !strings.HasPrefix(c.stdout.String(), "onceq version ") {
+		t.Errorf("--version says %q", c.stdout.String())
+	}
+}

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/onceq/onceq/pkg/queue"
+)
+
+// tally counts what became of lines.
+type tally struct {
+	Accepted  int `json:"accepted"`
+	Replayed  int `json:"replayed"`
+	Coalesced int `json:"coalesced"`
+	Conflicts int `json:"conflicts"`
+	Invalid   int `json:"invalid"`
+	// Dead counts the replayed and coalesced lines whose job has died or been
+	// cancelled, so that nothing more will come of them by itself.
+	Dead int `json:"dead"`
+}
+
+func (t *tally) add(other tally) {
+	t.Accepted += other.Accepted
+	t.Replayed += other.Replayed
+	t.Coalesced += other.Coalesced
+	t.Conflicts += other.Conflicts
+	t.Invalid += other.Invalid
+	t.Dead += other.Dead
+}
+
+// lines is how many lines were counted.
+func (t tally) lines() int {
+	return t.Accepted + t.Replayed + t.Coalesced + t.Conflicts + t.Invalid
+}
+
+// refusal is a line that was not handed over.
+type refusal struct {
+	line int
+	key  string // never shown
+	err  error  // a *queue.EnqueueIdempotencyConflictError, or else what is invalid
+}
+
+// settled is what became of some lines.
+type settled struct {
+	tally
+	refusals []refusal // in no order
+}
+
+func (s *settled) refuse(l line, err error) {
+	if _, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](err); ok {
+		s.Conflicts++
+	} else {
+		s.Invalid++
+	}
+	s.refusals = append(s.refusals, refusal{l.number, l.key, err})
+}
+
+// enqueuer is the part of a *queue.Client that settle needs.
+type enqueuer interface {
+	EnqueueMany(ctx context.Context, reqs []queue.Request) ([]queue.Result, error)
+}
+
+// settle hands over a batch so that every line gets its own answer, the one it
+// would have got alone and in its turn. EnqueueMany is all or nothing: while it
+// refuses, the lines that it names are put aside and the others are sent again.
+func settle(ctx context.Context, client enqueuer, lines []line) (settled, error) {
+	var s settled
+	open := lines
+	for len(open) > 0 {
+		requests := make([]queue.Request, len(open))
+		for i, l := range open {
+			requests[i] = l.request
+		}
+		results, err := client.EnqueueMany(ctx, requests)
+		if err == nil {
+			s.count(open, results)
+			break
+		}
+		refused := named(err, open)
+		if len(refused) == 0 {
+			return settled{}, err
+		}
+		var rest []line
+		for i, l := range open {
+			if err, ok := refused[i]; ok {
+				s.refuse(l, err)
+			} else {
+				rest = append(rest, l)
+			}
+		}
+		open = rest
+	}
+	return s, nil
+}
+
+// named are the refused requests by their position. A line whose key stands in
+// an earlier line of the batch was compared with that line; when the earlier
+// one is refused itself, the comparison meant nothing and the later one is to
+// be asked for again.
+func named(err error, lines []line) map[int]error {
+	refused := map[int]error{}
+	eachLeaf(err, func(err error) {
+		switch e := err.(type) {
+		case *queue.RequestError:
+			refused[e.Index] = e
+		case *queue.EnqueueIdempotencyConflictError:
+			refused[e.Index] = e
+		}
+	})
+	first := map[string]int{}
+	for i, l := range lines {
+		leader, later := first[l.key]
+		if !later {
+			first[l.key] = i
+		} else if refused[leader] != nil {
+			if _, ok := refused[i].(*queue.EnqueueIdempotencyConflictError); ok {
+				delete(refused, i)
+			}
+		}
+	}
+	return refused
+}
+
+// eachLeaf calls f with every error that names a request.
+func eachLeaf(err error, f func(error)) {
+	switch e := err.(type) {
+	case *queue.RequestError, *queue.EnqueueIdempotencyConflictError:
+		f(err)
+	case interface{ Unwrap() []error }:
+		for _, err := range e.Unwrap() {
+			eachLeaf(err, f)
+		}
+	case interface{ Unwrap() error }:
+		eachLeaf(e.Unwrap(), f)
+	}
+}
+
+// count adds the answers to the lines of a batch.
+func (s *settled) count(lines []line, results []queue.Result) {
+	jobs := make(map[string]queue.JobID, len(lines))
+	for i, result := range results {
+		jobs[lines[i].key] = result.JobID
+		switch result.Outcome {
+		case queue.OutcomeAccepted:
+			s.Accepted++
+		case queue.OutcomeCoalesced:
+			s.Coalesced++
+		default:
+			s.Replayed++
+		}
+		if result.Dead {
+			s.Dead++
+		}
+	}
+	// A conflict with a line of the same batch names the job which that line
+	// would have made in the refused try. Now the job is there, with its own id.
+	for _, r := range s.refusals {
+		conflict, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](r.err)
+		if id := jobs[r.key]; ok && id != "" && conflict.ExpiresAt.IsZero() {
+			conflict.JobID = id
+		}
+	}
+}
