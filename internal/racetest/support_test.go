@@ -1,0 +1,181 @@
+package racetest
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/pkg/queue"
+)
+
+const day = 24 * time.Hour
+
+func newClient(t testing.TB, pool *pgxpool.Pool, cfg queue.Config) *queue.Client {
+	t.Helper()
+	c, err := queue.New(pool, cfg)
+	if err != nil {
+		t.Fatalf("queue.New refuses a good Config: %v", err)
+	}
+	return c
+}
+
+// reconnect opens another pool on pool's database, adjusted by change, and
+// closes it when the test ends.
+func reconnect(t testing.TB, pool *pgxpool.Pool, change func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	cfg := pool.Config()
+	change(cfg)
+	other, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Close)
+	return other
+}
+
+// accept enqueues a request that must make a new job.
+func accept(t testing.TB, c *queue.Client, req queue.Request) queue.JobID {
+	t.Helper()
+	res, err := c.EnqueueWithResult(t.Context(), req)
+	if err != nil || res.Outcome != queue.OutcomeAccepted || res.JobID == "" {
+		t.Fatalf("a request with a free key must be accepted: got %+v, %v", res, err)
+	}
+	return res.JobID
+}
+
+// querier is a pool, a connection or a transaction.
+type querier interface {
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// scan reads one value.
+func scan[T any](t testing.TB, q querier, sql string, args ...any) T {
+	t.Helper()
+	var v T
+	if err := q.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return v
+}
+
+// list reads one column.
+func list[T any](t testing.TB, q querier, sql string, args ...any) []T {
+	t.Helper()
+	rows, _ := q.Query(context.Background(), sql, args...) // CollectRows reports its error
+	all, err := pgx.CollectRows(rows, pgx.RowTo[T])
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return all
+}
+
+// records reads rows into structs by the names of their columns.
+func records[T any](t testing.TB, q querier, sql string, args ...any) []T {
+	t.Helper()
+	rows, _ := q.Query(context.Background(), sql, args...) // CollectRows reports its error
+	all, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
+	if err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+	return all
+}
+
+func exec(t testing.TB, q querier, sql string, args ...any) {
+	t.Helper()
+	if _, err := q.Exec(context.Background(), sql, args...); err != nil {
+		t.Fatalf("%s: %v", sql, err)
+	}
+}
+
+// waitFor polls until cond holds; a minute without it fails the test.
+func waitFor(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited a minute in vain for: %s", what)
+		}
+	}
+}
+
+// waitForBlocked waits until a session of pool's database waits for a lock.
+func waitForBlocked(t testing.TB, pool *pgxpool.Pool) {
+	t.Helper()
+	waitFor(t, "a session that waits for a lock", func() bool {
+		return scan[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity
+			WHERE datname = current_database() AND wait_event_type = 'Lock')`)
+	})
+}
+
+// together runs f n times at once and returns when all have ended.
+func together(n int, f func(i int)) {
+	var all sync.WaitGroup
+	start := make(chan struct{})
+	for i := range n {
+		all.Go(func() {
+			<-start
+			f(i)
+		})
+	}
+	close(start)
+	all.Wait()
+}
+
+// random is a source of a goroutine's own; its seed is told if the test fails.
+func random(t testing.TB, seed, stream uint64) *rand.Rand {
+	t.Helper()
+	return rand.New(rand.NewPCG(seed, stream))
+}
+
+// newSeed is a seed that differs from run to run and is told when the test
+// fails.
+func newSeed(t testing.TB) uint64 {
+	t.Helper()
+	seed := rand.Uint64()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the random choices of this run came from seed %d", seed)
+		}
+	})
+	return seed
+}
+
+// sqlState is the code of a PostgreSQL error, or "".
+func sqlState(err error) string {
+	if e, ok := errors.AsType[*pgconn.PgError](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
+// placesOf counts the places of jobs: each must have one, and only one.
+const misplaced = `SELECT j.id::text FROM onceq.job AS j
+	WHERE (SELECT count(*) FROM onceq.pending AS p WHERE p.job_id = j.id)
+		+ (SELECT count(*) FROM onceq.running AS r WHERE r.job_id = j.id)
+		+ (SELECT count(*) FROM onceq.finished AS f WHERE f.job_id = j.id) <> 1`
+
+// homeless are places and live bindings whose job does not exist.
+const homeless = `SELECT job_id::text FROM (
+		SELECT job_id FROM onceq.pending UNION ALL SELECT job_id FROM onceq.running UNION ALL
+		SELECT job_id FROM onceq.finished UNION ALL SELECT job_id FROM onceq.binding
+	) AS x WHERE NOT EXISTS (SELECT FROM onceq.job AS j WHERE j.id = x.job_id)`
+
+// wantWhole fails the test unless every job has exactly one place, and every
+// place and binding has its job.
+func wantWhole(t testing.TB, q querier) {
+	t.Helper()
+	if ids := list[string](t, q, misplaced); len(ids) > 0 {
+		t.Errorf("a job has exactly one place; these %d have none or several: %.3q", len(ids), ids)
+	}
+	if ids := list[string](t, q, homeless); len(ids) > 0 {
+		t.Errorf("job, place and binding commit together; these %d have lost their job: %.3q", len(ids), ids)
+	}
+}
