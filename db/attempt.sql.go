@@ -35,12 +35,13 @@ stored AS (
 ),
 freed AS (
   -- Only for requests that asked for it (ReleaseFinished): the key is free with its job's end.
+  -- The first condition spares batches without any the look at their jobs.
   -- An expired binding is free anyway, and whoever takes it over may hold its row for long.
   DELETE FROM onceq.binding AS b
   USING ended AS e
   JOIN done AS d ON d.job_id = e.job_id
   JOIN onceq.job AS j ON j.id = e.job_id
-  WHERE d.frees AND b.key_hash = ANY (j.key_hash || coalesce(j.key_aliases, '{}')) AND b.job_id = j.id AND b.expires_at > clock_timestamp()
+  WHERE (SELECT bool_or(done.frees) FROM done) AND d.frees AND b.key_hash = ANY (j.key_hash || coalesce(j.key_aliases, '{}')) AND b.job_id = j.id AND b.expires_at > clock_timestamp()
 )
 SELECT e.job_id::text AS job_id
 FROM ended AS e

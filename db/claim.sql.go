@@ -30,6 +30,7 @@ room AS MATERIALIZED (
       WHEN s.version IS DISTINCT FROM (SELECT turn.version FROM turn) THEN 0
       ELSE greatest(0, least($2::bigint, s.max_running - (SELECT count(*) FROM onceq.running AS r WHERE r.queue = $1::text)))
     END AS n,
+    (NOT coalesce(s.paused, false) AND coalesce(s.max_running, 0) > 0 AND s.version IS DISTINCT FROM (SELECT turn.version FROM turn)) AS missed,
     greatest(coalesce(s.max_running_per_key, 0), 1) AS per_key,
     clock_timestamp() AS at
   FROM (SELECT 1 AS one) AS one
@@ -57,9 +58,17 @@ head AS MATERIALIZED (
   -- The levels come in order and one after the other, so this takes from the highest.
   LIMIT (SELECT room.n FROM room)
 ),
-freed AS MATERIALIZED (
+key AS MATERIALIZED (
+  SELECT k.key
+  FROM ROWS FROM (unnest($5::text[])) AS k (key)
+  UNION
+  SELECT h.concurrency_key
+  FROM head AS h
+  WHERE h.concurrency_key IS NOT NULL
+),
+keyed AS MATERIALIZED (
   SELECT c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key
-  FROM ROWS FROM (unnest($5::text[])) WITH ORDINALITY AS k (key, ord)
+  FROM key AS k
   CROSS JOIN LATERAL (
     SELECT p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
     FROM onceq.pending AS p
@@ -77,7 +86,7 @@ candidate AS MATERIALIZED (
   SELECT
     c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key,
     row_number() OVER (PARTITION BY c.concurrency_key ORDER BY c.priority DESC, c.ready_at, c.job_id) AS nth
-  FROM (SELECT h.job_id, h.priority, h.ready_at, h.attempt, h.fence, h.deadline, h.concurrency_key FROM head AS h UNION SELECT f.job_id, f.priority, f.ready_at, f.attempt, f.fence, f.deadline, f.concurrency_key FROM freed AS f) AS c
+  FROM (SELECT h.job_id, h.priority, h.ready_at, h.attempt, h.fence, h.deadline, h.concurrency_key FROM head AS h WHERE h.concurrency_key IS NULL UNION ALL SELECT k.job_id, k.priority, k.ready_at, k.attempt, k.fence, k.deadline, k.concurrency_key FROM keyed AS k) AS c
 ),
 chosen AS MATERIALIZED (
   SELECT
@@ -108,13 +117,13 @@ claimed AS (
   CROSS JOIN LATERAL (SELECT clock_timestamp() AS at WHERE c.job_id IS NOT NULL) AS clock
   ORDER BY c.concurrency_key, c.slot, c.job_id
   ON CONFLICT DO NOTHING
-  RETURNING r.job_id, r.fence, r.attempt
+  RETURNING r.job_id
 ),
 taken AS (
   DELETE FROM onceq.pending AS p
   USING chosen AS c
-  JOIN claimed ON claimed.job_id = c.job_id
   WHERE p.queue = $1::text AND p.priority = c.priority AND p.ready_at = c.ready_at AND p.job_id = c.job_id
+    AND (c.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 ),
 counted AS (
   UPDATE onceq.queue AS q
@@ -122,16 +131,24 @@ counted AS (
   WHERE q.name = $1::text AND EXISTS (SELECT FROM turn) AND EXISTS (SELECT FROM claimed)
 )
 SELECT
-  j.id::text AS job_id, c.fence, c.attempt, chosen.priority, chosen.ready_at,
+  j.id::text AS job_id, (chosen.fence + 1)::integer AS fence, (chosen.attempt + 1)::smallint AS attempt, chosen.priority, chosen.ready_at,
   j.type, j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags, j.concurrency_key,
   j.max_attempts, j.accepted_at, j.deadline,
   (coalesce(extract(epoch FROM j.execution_timeout), 0) * 1000000)::bigint AS execution_timeout_us,
   (coalesce(extract(epoch FROM j.deadline - (SELECT room.at FROM room)), 0) * 1000000)::bigint AS deadline_in_us,
-  coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release
-FROM claimed AS c
-JOIN chosen ON chosen.job_id = c.job_id
-JOIN onceq.job AS j ON j.id = c.job_id
-ORDER BY chosen.priority DESC, chosen.ready_at, j.id
+  coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
+  false AS again, false AS held_back
+FROM chosen
+JOIN onceq.job AS j ON j.id = chosen.job_id
+WHERE (chosen.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
+UNION ALL
+SELECT
+  '', 0, 0::smallint, (-1)::smallint, room.at, '', '', '', NULL, 0::smallint, room.at, NULL, 0, 0, '', 0::smallint,
+  room.missed OR (SELECT count(*) FROM head) >= room.n AND (SELECT count(*) FROM claimed) < room.n,
+  room.n < $2::bigint
+FROM room
+WHERE (SELECT count(*) FROM claimed) < $2::bigint
+ORDER BY priority DESC, ready_at, job_id
 `
 
 type ClaimJobsParams struct {
@@ -161,6 +178,8 @@ type ClaimJobsRow struct {
 	DeadlineInUs       int64
 	Retry              string
 	KeyRelease         int16
+	Again              bool
+	HeldBack           bool
 }
 
 // ClaimJobs leases the next ready jobs of a queue to a worker: priority first,
@@ -177,11 +196,20 @@ type ClaimJobsRow struct {
 // unique index on slots decides when two claims want the same one: the loser's
 // job stays where it is. Slots are taken in one order, so claims can't deadlock.
 // freed_keys are keys that this worker has just freed a slot of: their next jobs
-// may lie below the floor.
+// may lie below the floor. Whichever way a key comes up, its first jobs are
+// taken, so that a key keeps its order even where workers' floors differ.
 //
 // In a queue with a cap the claims take turns on the queue's row. A claim whose
 // snapshot did not see the last turn (the versions differ) can't count and takes
-// nothing; the caller asks again.
+// nothing.
+//
+// Which of the chosen were claimed is asked with IN ... IS TRUE, which is hashed:
+// joins would compare all with all, since the planner expects one row of each.
+//
+// A last row without a job comes with a claim that took less than it was asked
+// for: again tells that another look will find more (the first jobs had a few
+// keys between them, or it was not this claim's turn), held_back that the queue
+// is paused or at its cap, so that ready jobs were left behind.
 func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJobsRow, error) {
 	rows, err := q.db.Query(ctx, claimJobs,
 		arg.Queue,
@@ -216,6 +244,8 @@ func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJo
 			&i.DeadlineInUs,
 			&i.Retry,
 			&i.KeyRelease,
+			&i.Again,
+			&i.HeldBack,
 		); err != nil {
 			return nil, err
 		}

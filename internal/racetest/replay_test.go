@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -93,6 +94,23 @@ func TestClient_replayLeavesNoTrace(t *testing.T) {
 			})
 		})
 	}
+
+	t.Run("replays right after an acceptance add no wake-up to its own", func(t *testing.T) {
+		heard := len(o.listen(t))
+		accept(t, c, order(1000))
+		next := nextXID(t, pool)
+		for began := time.Now(); time.Since(began) < 50*time.Millisecond; { // some intervals between wake-ups
+			if err := want(queue.OutcomeReplayed)(c.EnqueueWithResult(t.Context(), order(7))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if more := o.listen(t)[heard:]; len(more) != 1 {
+			t.Errorf("an acceptance wakes its queue once, a replay wakes nobody: heard %q", more)
+		}
+		if after := nextXID(t, pool); after != next {
+			t.Errorf("a replay needs no transaction id: the next one was %s and is %s", next, after)
+		}
+	})
 
 	// Were the measure blind, all of the above would pass.
 	for _, control := range []struct{ name, sql, fields string }{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
+	"github.com/onceq/onceq/schema"
 )
 
 func TestClaim_onlyTypesWithAHandler(t *testing.T) {
@@ -58,6 +59,37 @@ func TestClaim_onlyTheWorkersQueues(t *testing.T) {
 	}
 	if job := info(t, c, other); job.State != queue.StateReady || job.Attempt != 0 {
 		t.Errorf("a job of a queue that no worker has must stay ready, it is %s after %d attempts", job.State, job.Attempt)
+	}
+}
+
+// Queues in two schemas of one database know nothing of each other.
+func TestClaim_onlyTheWorkersSchema(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	if err := schema.Migrate(t.Context(), pool, schema.Named("tenant_a")); err != nil {
+		t.Fatal(err)
+	}
+	ours, theirs := newClient(t, pool, queue.Config{Schema: "tenant_a"}), newClient(t, pool, queue.Config{})
+	w := newWorker(t, ours, queue.WorkerConfig{PollInterval: 10 * time.Second})
+	work := handle(t, workType, w)
+	start(t, w)
+	other := accept(t, theirs, queue.Request{})
+	for range 3 { // the later ones by notification
+		id := accept(t, ours, queue.Request{Retry: queue.Fixed{}, ConcurrencyKey: "K", Admission: queue.Idempotency{Key: "k", Release: queue.ReleaseFinished}})
+		got := work.next(t)
+		if got.job.ID != id {
+			t.Fatalf("job %s of another schema was started", got.job.ID)
+		}
+		if _, err := queue.Checkpoint(got.ctx, got.job, "stage", func(context.Context) (int, error) { return 1, nil }); err != nil {
+			t.Error(err)
+		}
+		got.end(errNotYet)
+		work.next(t).end(nil)
+		awaitState(t, ours, id, queue.StateSucceeded)
+	}
+	maintain(t, ours)
+	if job := info(t, theirs, other); job.State != queue.StateReady || job.Attempt != 0 {
+		t.Errorf("the job of another schema is %s after %d attempts", job.State, job.Attempt)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestOrder_scheduledJobsKeepTheirPlaceByTime(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
-	at := clock(t, pool).Add(400 * time.Millisecond)
+	at := clock(t, pool).Add(1500 * time.Millisecond)
 	later, sooner := named("scheduled later"), named("scheduled sooner")
 	later.RunAt, sooner.RunAt = at, at.Add(-100*time.Millisecond)
 	accept(t, c, named("before both"))

@@ -32,10 +32,12 @@ type source struct {
 	queue    string
 	capacity int
 
-	mu    sync.Mutex
-	busy  int
-	short bool            // a claim was cut short for want of free handlers
-	freed map[string]bool // concurrency keys with a slot to give
+	mu       sync.Mutex
+	busy     int
+	short    bool            // a claim was cut short for want of free handlers
+	heldBack bool            // the last claim left ready jobs behind: a pause, or the queue's cap
+	ends     int             // jobs whose end is recorded
+	freed    map[string]bool // concurrency keys with a slot to give
 
 	wake   chan struct{} // something may be ready, or a slot is free
 	floors [levels]time.Time
@@ -54,12 +56,19 @@ func (s *source) nudge() {
 	}
 }
 
-// free notes that a concurrency key has a free slot.
-func (s *source) free(key string) {
+// ended notes that a job's end is recorded: its concurrency key, unless empty,
+// has a free slot, and the queue's cap leaves room for another.
+func (s *source) ended(key string) {
 	s.mu.Lock()
-	s.freed[key] = true
+	s.ends++
+	if key != "" {
+		s.freed[key] = true
+	}
+	wanted := key != "" || s.heldBack
 	s.mu.Unlock()
-	s.nudge()
+	if wanted {
+		s.nudge()
+	}
 }
 
 // done gives a handler's place back. Only a source that could have used it looks
@@ -90,7 +99,7 @@ func (s *source) room(more bool) (free int, keys []string) {
 // run claims and starts jobs until ctx ends.
 func (s *source) run(ctx context.Context) {
 	failures := 0
-	more := false // the last claim came back full
+	more := false // the last claim left work that this worker may take
 	for ctx.Err() == nil {
 		free, keys := s.room(more)
 		if more && free < min(s.capacity/2, maxClaim) {
@@ -102,7 +111,7 @@ func (s *source) run(ctx context.Context) {
 			continue
 		}
 		asked := min(free, maxClaim)
-		got, err := s.claim(ctx, asked, keys)
+		got, again, err := s.claim(ctx, asked, keys)
 		if err != nil {
 			if ctx.Err() == nil {
 				failures++
@@ -112,7 +121,10 @@ func (s *source) run(ctx context.Context) {
 			continue
 		}
 		failures = 0
-		if more = got == asked; more {
+		if more = got == asked || again; more {
+			if got == 0 {
+				s.gather(ctx, rand.N(2*gatherFor)) // others are at it
+			}
 			continue
 		}
 		s.wait(ctx, s.untilNext(ctx))
@@ -139,8 +151,12 @@ func (s *source) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// claim leases up to most jobs and starts them.
-func (s *source) claim(ctx context.Context, most int, keys []string) (int, error) {
+// claim leases up to most jobs and starts them. again tells that it got fewer but
+// that another look will find more.
+func (s *source) claim(ctx context.Context, most int, keys []string) (got int, again bool, err error) {
+	s.mu.Lock()
+	ends := s.ends
+	s.mu.Unlock()
 	now := time.Now()
 	if now.Sub(s.swept) >= sweepInterval {
 		s.floors = [levels]time.Time{}
@@ -148,20 +164,30 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (int, error
 	}
 	// A claim that was sent is waited for, so that a shutdown in the middle of it
 	// leaves no job leased to nobody.
-	asking, cancel := context.WithTimeout(s.w.base, s.w.cfg.Lease)
+	asking, cancel := context.WithTimeout(s.w.final, min(s.w.cfg.Lease, statementLimit))
 	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(claimGrace, cancel) })()
 	rows, err := s.w.q.ClaimJobs(asking, db.ClaimJobsParams{
 		Queue: s.queue, Most: int64(most), Floors: s.floors[:], Types: s.w.types, FreedKeys: keys,
 		LeaseUs: s.w.cfg.Lease.Microseconds(), WorkerID: s.w.cfg.ID,
 	})
 	if err != nil {
-		return 0, err
+		return 0, false, err
+	}
+	heldBack := false
+	if n := len(rows) - 1; n >= 0 && rows[n].JobID == "" {
+		rows, again, heldBack = rows[:n], rows[n].Again, rows[n].HeldBack
 	}
 	s.mu.Lock()
+	s.heldBack = heldBack
+	missed := heldBack && s.ends != ends
 	for _, key := range keys {
 		delete(s.freed, key)
 	}
 	s.mu.Unlock()
+	if missed {
+		s.nudge() // a job ended while this claim was on its way
+	}
 	lowest := map[int16]time.Time{}
 	for _, row := range rows {
 		if low, ok := lowest[row.Priority]; !ok || row.ReadyAt.Before(low) {
@@ -174,7 +200,7 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (int, error
 			s.raise(priority, low.Add(-busyMargin))
 		}
 	}
-	return len(rows), nil
+	return len(rows), again, nil
 }
 
 // raise moves the floor of a level up, never down.
@@ -184,8 +210,9 @@ func (s *source) raise(priority int16, floor time.Time) {
 	}
 }
 
-// untilNext is how long to wait when nothing more is ready: until the next
-// scheduled job is due, at most a poll interval.
+// untilNext is how long to wait when nothing more can be claimed: until the next
+// scheduled job is due, at most a poll interval. When nothing more is ready the
+// floors follow the clock.
 func (s *source) untilNext(ctx context.Context) time.Duration {
 	poll := s.w.cfg.PollInterval
 	next, err := s.w.q.NextReadyAt(ctx, s.queue)
@@ -193,7 +220,9 @@ func (s *source) untilNext(ctx context.Context) time.Duration {
 		return poll
 	}
 	for priority := range int16(levels) {
-		s.raise(priority, next.At.Add(-idleMargin))
+		if !s.heldBack {
+			s.raise(priority, next.At.Add(-idleMargin))
+		}
 	}
 	if next.DueInUs < 0 {
 		return poll

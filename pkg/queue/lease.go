@@ -61,7 +61,7 @@ func (w *Worker) renew(ctx context.Context) {
 	}
 	sent := time.Now()
 	ids, fences := fencesOf(attempts)
-	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease/2)
+	ctx, cancel := context.WithTimeout(ctx, min(w.cfg.Lease/2, statementLimit))
 	defer cancel()
 	rows, err := w.pulse.RenewLeases(ctx, db.RenewLeasesParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID, LeaseUs: w.cfg.Lease.Microseconds()})
 	if err != nil {

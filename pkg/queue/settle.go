@@ -103,11 +103,11 @@ func (w *Worker) settleTx(a *attempt, err error) {
 	w.fail(a, err, a.delay(err))
 }
 
-// persist repeats a final write until PostgreSQL has answered it or every lease
-// concerned has run out. The heartbeat goes on meanwhile.
+// persist repeats a final write until PostgreSQL has answered it, every lease
+// concerned has run out, or Run gives up. The heartbeat goes on meanwhile.
 func (w *Worker) persist(batch []*attempt, what string, write func(context.Context) error) {
 	for try := 1; ; try++ {
-		ctx, cancel := context.WithTimeout(context.Background(), max(w.cfg.Lease/2, time.Second))
+		ctx, cancel := context.WithTimeout(w.final, min(max(w.cfg.Lease/2, time.Second), statementLimit))
 		err := write(ctx)
 		cancel()
 		if err == nil {
@@ -121,17 +121,17 @@ func (w *Worker) persist(batch []*attempt, what string, write func(context.Conte
 		if !held {
 			return
 		}
-		time.Sleep(min(time.Second, 20*time.Millisecond<<min(try, 6)))
+		if within(w.final.Done(), min(time.Second, 20*time.Millisecond<<min(try, 6))) {
+			w.lost.Add(int64(len(batch)))
+			return
+		}
 	}
 }
 
-// ended forgets attempts and tells their queues which concurrency keys have a
-// free slot.
+// ended forgets attempts and tells their queues that there is room for others.
 func (w *Worker) ended(batch []*attempt) {
 	for _, a := range batch {
 		w.leases.remove(a)
-		if a.concurrency != "" {
-			w.queues[a.queue].free(a.concurrency)
-		}
+		w.queues[a.queue].ended(a.concurrency)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/google/uuid"
@@ -44,7 +45,6 @@ const (
 	defaultLease     = 30 * time.Second
 	defaultPoll      = 200 * time.Millisecond
 	defaultShutdown  = 30 * time.Second
-	unwindTimeout    = 10 * time.Second
 	maxWorkerIDBytes = 200
 	// controlConns are the worker's own connections that claim and settle,
 	// whatever handlers do to the client's pool. One more listens, and one more
@@ -63,9 +63,11 @@ type Worker struct {
 
 	// Of the one run.
 	began       sync.Once
-	q           *db.Queries // on connections of the worker's own
-	pulse       *db.Queries // on one that only renews leases
-	base        context.Context
+	q           *db.Queries     // on connections of the worker's own
+	pulse       *db.Queries     // on one that only renews leases
+	base        context.Context // of the handlers
+	final       context.Context // of claims and final writes: ends when Run gives up
+	lost        atomic.Int64    // jobs whose final write was given up
 	queues      map[string]*source
 	leases      leases
 	attempts    sync.WaitGroup
@@ -150,8 +152,9 @@ func Handle[P any](w *Worker, jobType string, h Handler[P]) {
 // Run works until ctx ends, then drains: it claims nothing more, lets handlers
 // finish for ShutdownTimeout, then ends their contexts and hands their jobs back
 // without spending an attempt. It returns nil after a clean drain, and an error
-// when handlers did not return even then; their jobs are taken back when their
-// leases end. While PostgreSQL is away it keeps trying. It may be called once.
+// when handlers did not return even then or PostgreSQL did not answer; their jobs
+// are taken back when their leases end. While PostgreSQL is away it keeps trying.
+// It may be called once.
 func (w *Worker) Run(ctx context.Context) error {
 	first := false
 	w.began.Do(func() { first = true })
@@ -165,12 +168,12 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("queue: run worker: %w", err)
 	}
-	defer control.Close()
 	pulse, err := w.connect(1)
 	if err != nil {
+		control.Close()
 		return fmt.Errorf("queue: run worker: %w", err)
 	}
-	defer pulse.Close()
+	defer closeBoth(control, pulse)
 	w.q, w.pulse = w.c.queries(control), w.c.queries(pulse)
 	if err := w.awaitSchema(ctx); err != nil {
 		return fmt.Errorf("queue: run worker: %w", err)
@@ -178,7 +181,9 @@ func (w *Worker) Run(ctx context.Context) error {
 
 	base, cancelHandlers := context.WithCancelCause(context.WithoutCancel(ctx))
 	defer cancelHandlers(nil)
-	w.base = base
+	final, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	w.base, w.final = base, final
 	w.queues = map[string]*source{}
 	for queue, capacity := range w.cfg.Queues {
 		w.queues[queue] = newSource(w, queue, capacity)
@@ -203,37 +208,10 @@ func (w *Worker) Run(ctx context.Context) error {
 	feeders.Go(func() { w.upkeep(ctx) })
 
 	<-ctx.Done()
-	feeders.Wait()
-	stuck := w.drain(cancelHandlers)
-	if stuck == nil {
-		<-completing
-	}
+	unclean := w.drain(&feeders, completing, cancelHandlers, giveUp)
 	stopServing()
 	servants.Wait()
-	return stuck
-}
-
-// drain waits for the handlers, ends their contexts when their time is over, and
-// gives them a moment to return.
-func (w *Worker) drain(cancelHandlers context.CancelCauseFunc) error {
-	finished := make(chan struct{})
-	go func() {
-		w.attempts.Wait()
-		close(w.completions.ends)
-		close(finished)
-	}()
-	select {
-	case <-finished:
-		return nil
-	case <-time.After(w.cfg.ShutdownTimeout):
-	}
-	cancelHandlers(errShutdown)
-	select {
-	case <-finished:
-		return nil
-	case <-time.After(unwindTimeout):
-		return fmt.Errorf("queue: run worker: %d handlers did not return after their contexts had ended", len(w.leases.all()))
-	}
+	return unclean
 }
 
 // connect makes a small pool of the worker's own, with the settings of the
@@ -242,6 +220,15 @@ func (w *Worker) connect(conns int32) (*pgxpool.Pool, error) {
 	cfg := w.c.pool.Config()
 	cfg.MinConns, cfg.MinIdleConns, cfg.MaxConns = 0, 0, conns
 	return pgxpool.NewWithConfig(context.Background(), cfg)
+}
+
+// closeBoth closes two pools at once: a connection that doesn't answer holds up
+// its pool's Close for some seconds.
+func closeBoth(a, b *pgxpool.Pool) {
+	var closing sync.WaitGroup
+	closing.Go(a.Close)
+	closing.Go(b.Close)
+	closing.Wait()
 }
 
 // awaitSchema checks the schema, for as long as it takes to reach PostgreSQL.

@@ -1,0 +1,12 @@
+//go:build unix && !race
+
+package crashtest
+
+import "time"
+
+// flowTime is how long jobs flow while workers are killed, and workTime how long
+// they flow beside an old snapshot.
+const (
+	flowTime = 60 * time.Second
+	workTime = 60 * time.Second
+)
