@@ -131,11 +131,13 @@ counted AS (
   WHERE q.name = $1::text AND EXISTS (SELECT FROM turn) AND EXISTS (SELECT FROM claimed)
 )
 SELECT
-  j.id::text AS job_id, (chosen.fence + 1)::integer AS fence, (chosen.attempt + 1)::smallint AS attempt, chosen.priority, chosen.ready_at,
+  j.id::text AS job_id, (chosen.fence + 1)::integer AS fence, (chosen.attempt + 1)::smallint AS attempt, chosen.priority,
+  (extract(epoch FROM chosen.ready_at) * 1000000)::bigint AS ready_at_us,
   j.type, j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags, j.concurrency_key,
-  j.max_attempts, j.accepted_at, j.deadline,
+  j.max_attempts, (extract(epoch FROM j.accepted_at) * 1000000)::bigint AS accepted_at_us,
+  coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
   (coalesce(extract(epoch FROM j.execution_timeout), 0) * 1000000)::bigint AS execution_timeout_us,
-  (coalesce(extract(epoch FROM j.deadline - (SELECT room.at FROM room)), 0) * 1000000)::bigint AS deadline_in_us,
+  least(coalesce(extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room)), 0) * 1000000, 1e15)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
   false AS again, false AS held_back
 FROM chosen
@@ -143,12 +145,12 @@ JOIN onceq.job AS j ON j.id = chosen.job_id
 WHERE (chosen.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 UNION ALL
 SELECT
-  '', 0, 0::smallint, (-1)::smallint, room.at, '', '', '', NULL, 0::smallint, room.at, NULL, 0, 0, '', 0::smallint,
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
   room.missed OR (SELECT count(*) FROM head) >= room.n AND (SELECT count(*) FROM claimed) < room.n,
   room.n < $2::bigint
 FROM room
 WHERE (SELECT count(*) FROM claimed) < $2::bigint
-ORDER BY priority DESC, ready_at, job_id
+ORDER BY priority DESC, ready_at_us, job_id
 `
 
 type ClaimJobsParams struct {
@@ -166,14 +168,14 @@ type ClaimJobsRow struct {
 	Fence              int32
 	Attempt            int16
 	Priority           int16
-	ReadyAt            time.Time
+	ReadyAtUs          int64
 	Type               string
 	Payload            string
 	Tags               string
 	ConcurrencyKey     *string
 	MaxAttempts        int16
-	AcceptedAt         time.Time
-	Deadline           *time.Time
+	AcceptedAtUs       int64
+	Deadline           string
 	ExecutionTimeoutUs int64
 	DeadlineInUs       int64
 	Retry              string
@@ -232,13 +234,13 @@ func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJo
 			&i.Fence,
 			&i.Attempt,
 			&i.Priority,
-			&i.ReadyAt,
+			&i.ReadyAtUs,
 			&i.Type,
 			&i.Payload,
 			&i.Tags,
 			&i.ConcurrencyKey,
 			&i.MaxAttempts,
-			&i.AcceptedAt,
+			&i.AcceptedAtUs,
 			&i.Deadline,
 			&i.ExecutionTimeoutUs,
 			&i.DeadlineInUs,
@@ -273,14 +275,14 @@ first AS MATERIALIZED (
   ) AS c
 )
 SELECT
-  clock.at::timestamptz AS at,
-  coalesce(least(extract(epoch FROM first.due - clock.at) * 1000000, 1e15), -1)::bigint AS due_in_us
+  (extract(epoch FROM clock.at) * 1000000)::bigint AS at_us,
+  coalesce(least((extract(epoch FROM first.due) - extract(epoch FROM clock.at)) * 1000000, 1e15), -1)::bigint AS due_in_us
 FROM clock
 CROSS JOIN first
 `
 
 type NextReadyAtRow struct {
-	At      time.Time
+	AtUs    int64
 	DueInUs int64
 }
 
@@ -290,6 +292,6 @@ type NextReadyAtRow struct {
 func (q *Queries) NextReadyAt(ctx context.Context, queue string) (NextReadyAtRow, error) {
 	row := q.db.QueryRow(ctx, nextReadyAt, queue)
 	var i NextReadyAtRow
-	err := row.Scan(&i.At, &i.DueInUs)
+	err := row.Scan(&i.AtUs, &i.DueInUs)
 	return i, err
 }

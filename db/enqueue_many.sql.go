@@ -7,7 +7,6 @@ package db
 
 import (
 	"context"
-	"time"
 )
 
 const enqueueMany = `-- name: EnqueueMany :many
@@ -123,12 +122,12 @@ SELECT
     ELSE (SELECT count(*) FROM woken)
   END)::bigint AS wakes,
   NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::timestamptz AS held_expires_at, NULL::bytea AS held_fingerprint
+  NULL::text AS held_expires_at, NULL::bytea AS held_fingerprint
 FROM summary AS s
 UNION ALL
 SELECT
   h.ord, 0, 0, false, 0,
-  h.job_id::text, h.mode, h.dead, h.expires_at, CASE WHEN h.same THEN NULL ELSE h.fingerprint END
+  h.job_id::text, h.mode, h.dead, extract(epoch FROM h.expires_at)::text, CASE WHEN h.same THEN NULL ELSE h.fingerprint END
 FROM held AS h
 `
 
@@ -175,7 +174,7 @@ type EnqueueManyRow struct {
 	HeldJobID       *string
 	HeldMode        *int16
 	HeldDead        *bool
-	HeldExpiresAt   *time.Time
+	HeldExpiresAt   *string
 	HeldFingerprint []byte
 }
 

@@ -7,11 +7,10 @@ package db
 
 import (
 	"context"
-	"time"
 )
 
 const getBinding = `-- name: GetBinding :one
-SELECT b.job_id::text AS job_id, b.mode, b.dead, b.accepted_at, b.expires_at, b.key_hash
+SELECT b.job_id::text AS job_id, b.mode, b.dead, extract(epoch FROM b.accepted_at)::text AS accepted_at, extract(epoch FROM b.expires_at)::text AS expires_at, b.key_hash
 FROM onceq.binding AS b
 WHERE b.key_hash = ANY ($1::bytea[])
   AND b.expires_at > clock_timestamp()
@@ -23,8 +22,8 @@ type GetBindingRow struct {
 	JobID      string
 	Mode       int16
 	Dead       bool
-	AcceptedAt time.Time
-	ExpiresAt  time.Time
+	AcceptedAt string
+	ExpiresAt  string
 	KeyHash    []byte
 }
 
@@ -45,7 +44,7 @@ func (q *Queries) GetBinding(ctx context.Context, keyHashes [][]byte) (GetBindin
 }
 
 const getEvents = `-- name: GetEvents :many
-SELECT e.kind, e.at, e.attempt, e.details::text AS details
+SELECT e.kind, extract(epoch FROM e.at)::text AS at, e.attempt, e.details::text AS details
 FROM onceq.event AS e
 WHERE e.job_id = $1::uuid
 ORDER BY e.at, e.id
@@ -53,7 +52,7 @@ ORDER BY e.at, e.id
 
 type GetEventsRow struct {
 	Kind    string
-	At      time.Time
+	At      string
 	Attempt int16
 	Details string
 }
@@ -87,7 +86,8 @@ func (q *Queries) GetEvents(ctx context.Context, jobID string) ([]GetEventsRow, 
 const getJob = `-- name: GetJob :one
 SELECT
   j.id::text AS id, j.queue, j.type, j.priority, j.max_attempts, j.concurrency_key,
-  j.accepted_at, j.run_at, j.deadline,
+  extract(epoch FROM j.accepted_at)::text AS accepted_at, extract(epoch FROM j.run_at)::text AS run_at,
+  coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
   j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags,
   j.key_scope, j.key_preview, j.key_length, j.key_hash,
   (CASE
@@ -100,7 +100,9 @@ SELECT
   END)::text AS state,
   coalesce(f.attempt, r.attempt, p.attempt, 0)::smallint AS attempt,
   coalesce(f.worker_id, r.worker_id, '')::text AS worker_id,
-  f.finished_at, f.claimed_at AS last_claimed_at, r.claimed_at AS running_since,
+  coalesce(extract(epoch FROM f.finished_at)::text, '')::text AS finished_at,
+  coalesce(extract(epoch FROM f.claimed_at)::text, '')::text AS last_claimed_at,
+  coalesce(extract(epoch FROM r.claimed_at)::text, '')::text AS running_since,
   coalesce(f.error, (
     SELECT e.details->>'error' FROM onceq.event AS e
     WHERE e.job_id = j.id AND e.kind = 'retry_scheduled' ORDER BY e.at DESC LIMIT 1
@@ -120,9 +122,9 @@ type GetJobRow struct {
 	Priority       int16
 	MaxAttempts    int16
 	ConcurrencyKey *string
-	AcceptedAt     time.Time
-	RunAt          time.Time
-	Deadline       *time.Time
+	AcceptedAt     string
+	RunAt          string
+	Deadline       string
 	Payload        string
 	Tags           string
 	KeyScope       *string
@@ -132,13 +134,14 @@ type GetJobRow struct {
 	State          string
 	Attempt        int16
 	WorkerID       string
-	FinishedAt     *time.Time
-	LastClaimedAt  *time.Time
-	RunningSince   *time.Time
+	FinishedAt     string
+	LastClaimedAt  string
+	RunningSince   string
 	LastError      string
 }
 
-// GetJob reads one job by primary key. Where it stands follows from the table
+// GetJob reads one job by primary key. Instants are seconds since 1970 in decimal
+// digits, which no DateStyle, TimeZone or driver reads otherwise. Where it stands follows from the table
 // that holds its place, each found by primary key; a waiting job's own columns
 // are that key, and the clock tells scheduled from ready.
 func (q *Queries) GetJob(ctx context.Context, jobID string) (GetJobRow, error) {

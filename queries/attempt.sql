@@ -180,7 +180,8 @@ FROM verdict AS v;
 -- RenewLeases is the heartbeat of all of a worker's attempts in one statement,
 -- fenced like CompleteJobs: a lease that has run out is not revived. It never
 -- waits: a row that is locked (by a checkpoint or a completion in the handler's
--- own transaction) is present but not renewed. An attempt that is not present
+-- own transaction) is present but not renewed; renewed is asked with IN, which is
+-- hashed, so the work grows with the leases and not with their square. An attempt that is not present
 -- has lost its lease. It also tells which attempts were asked to stop.
 WITH held AS MATERIALIZED (
   SELECT d.job_id, d.fence
@@ -210,7 +211,7 @@ renewed AS (
 SELECT
   p.job_id::text AS job_id,
   (p.cancel_requested_at IS NOT NULL)::boolean AS cancel_requested,
-  EXISTS (SELECT FROM renewed WHERE renewed.job_id = p.job_id)::boolean AS renewed
+  ((p.job_id IN (SELECT renewed.job_id FROM renewed)) IS TRUE)::boolean AS renewed
 FROM present AS p;
 
 -- name: HoldsLease :one

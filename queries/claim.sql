@@ -147,11 +147,13 @@ counted AS (
   WHERE q.name = @queue::text AND EXISTS (SELECT FROM turn) AND EXISTS (SELECT FROM claimed)
 )
 SELECT
-  j.id::text AS job_id, (chosen.fence + 1)::integer AS fence, (chosen.attempt + 1)::smallint AS attempt, chosen.priority, chosen.ready_at,
+  j.id::text AS job_id, (chosen.fence + 1)::integer AS fence, (chosen.attempt + 1)::smallint AS attempt, chosen.priority,
+  (extract(epoch FROM chosen.ready_at) * 1000000)::bigint AS ready_at_us,
   j.type, j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags, j.concurrency_key,
-  j.max_attempts, j.accepted_at, j.deadline,
+  j.max_attempts, (extract(epoch FROM j.accepted_at) * 1000000)::bigint AS accepted_at_us,
+  coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
   (coalesce(extract(epoch FROM j.execution_timeout), 0) * 1000000)::bigint AS execution_timeout_us,
-  (coalesce(extract(epoch FROM j.deadline - (SELECT room.at FROM room)), 0) * 1000000)::bigint AS deadline_in_us,
+  least(coalesce(extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room)), 0) * 1000000, 1e15)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
   false AS again, false AS held_back
 FROM chosen
@@ -159,12 +161,12 @@ JOIN onceq.job AS j ON j.id = chosen.job_id
 WHERE (chosen.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 UNION ALL
 SELECT
-  '', 0, 0::smallint, (-1)::smallint, room.at, '', '', '', NULL, 0::smallint, room.at, NULL, 0, 0, '', 0::smallint,
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
   room.missed OR (SELECT count(*) FROM head) >= room.n AND (SELECT count(*) FROM claimed) < room.n,
   room.n < @most::bigint
 FROM room
 WHERE (SELECT count(*) FROM claimed) < @most::bigint
-ORDER BY priority DESC, ready_at, job_id;
+ORDER BY priority DESC, ready_at_us, job_id;
 
 -- name: NextReadyAt :one
 -- NextReadyAt looks ahead for a worker that found nothing more to do: PostgreSQL's
@@ -185,7 +187,7 @@ first AS MATERIALIZED (
   ) AS c
 )
 SELECT
-  clock.at::timestamptz AS at,
-  coalesce(least(extract(epoch FROM first.due - clock.at) * 1000000, 1e15), -1)::bigint AS due_in_us
+  (extract(epoch FROM clock.at) * 1000000)::bigint AS at_us,
+  coalesce(least((extract(epoch FROM first.due) - extract(epoch FROM clock.at)) * 1000000, 1e15), -1)::bigint AS due_in_us
 FROM clock
 CROSS JOIN first;

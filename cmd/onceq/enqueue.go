@@ -153,9 +153,7 @@ func (a *app) enqueue(cmd *cobra.Command, f enqueueFlags) error {
 	r := a.newReport(inputSize(in))
 	h := handover{client: client, template: t, lanes: f.workers, most: f.batch, settled: r.chunk}
 	err = h.run(ctx, newLineReader(in, maxLineBytes))
-	if err := r.finish(err); err != nil {
-		return err
-	}
+	err = errors.Join(err, r.finish(err))
 	switch {
 	case err != nil:
 		return fmt.Errorf("enqueue: %w", err)

@@ -31,7 +31,7 @@ type Server struct {
 }
 
 // stepLimit bounds each step that a test waits for: a copy, a drop.
-const stepLimit = time.Minute
+const stepLimit = 2 * time.Minute
 
 func open(ctx context.Context, opts ...devpg.Option) (*Server, error) {
 	dev, err := devpg.Start(ctx, opts...)

@@ -166,6 +166,19 @@ func TestClient_secondProducer(t *testing.T) {
 			}
 			wantConflict(t, (<-second).err, first, queue.FieldPriority)
 		}
+
+		// What went before the wait was given up whole: each key has one job, and
+		// besides these there are only those whose keys had expired.
+		if n := scan[int](t, pool, `SELECT count(*) FROM onceq.binding b WHERE NOT EXISTS (SELECT FROM onceq.job j WHERE j.id = b.job_id)`); n != 0 {
+			t.Errorf("%d keys are owned by jobs that don't exist", n)
+		}
+		want := 0
+		if !fresh {
+			want = 6
+		}
+		if n := scan[int](t, pool, `SELECT count(*) FROM onceq.job j WHERE NOT EXISTS (SELECT FROM onceq.binding b WHERE b.job_id = j.id)`); n != want {
+			t.Errorf("%d jobs own no key, want the %d whose keys had expired", n, want)
+		}
 	})
 }
 

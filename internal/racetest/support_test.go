@@ -156,13 +156,13 @@ func sqlState(err error) string {
 	return ""
 }
 
-// placesOf counts the places of jobs: each must have one, and only one.
+// misplaced are jobs that have no place, or several.
 const misplaced = `SELECT j.id::text FROM onceq.job AS j
 	WHERE (SELECT count(*) FROM onceq.pending AS p WHERE p.job_id = j.id)
 		+ (SELECT count(*) FROM onceq.running AS r WHERE r.job_id = j.id)
 		+ (SELECT count(*) FROM onceq.finished AS f WHERE f.job_id = j.id) <> 1`
 
-// homeless are places and live bindings whose job does not exist.
+// homeless are the jobs of places and bindings that do not exist.
 const homeless = `SELECT job_id::text FROM (
 		SELECT job_id FROM onceq.pending UNION ALL SELECT job_id FROM onceq.running UNION ALL
 		SELECT job_id FROM onceq.finished UNION ALL SELECT job_id FROM onceq.binding

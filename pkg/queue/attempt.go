@@ -52,7 +52,7 @@ type attempt struct {
 func newAttempt(w *Worker, queue string, row db.ClaimJobsRow, sent time.Time) (*attempt, error) {
 	a := &attempt{
 		w: w, id: JobID(row.JobID), fence: row.Fence, queue: queue, jobType: row.Type, payload: json.RawMessage(row.Payload),
-		number: int(row.Attempt), maxAttempts: int(row.MaxAttempts), acceptedAt: row.AcceptedAt,
+		number: int(row.Attempt), maxAttempts: int(row.MaxAttempts), acceptedAt: time.UnixMicro(row.AcceptedAtUs),
 		timeout: time.Duration(row.ExecutionTimeoutUs) * time.Microsecond, frees: Release(row.KeyRelease) == ReleaseFinished,
 		stages: stages{calls: map[string]*stageCall{}},
 	}
@@ -60,8 +60,12 @@ func newAttempt(w *Worker, queue string, row db.ClaimJobsRow, sent time.Time) (*
 	if row.ConcurrencyKey != nil {
 		a.concurrency = *row.ConcurrencyKey
 	}
-	if row.Deadline != nil {
-		a.deadline = *row.Deadline
+	if row.Deadline != "" {
+		deadline, err := parseInstant(row.Deadline)
+		if err != nil {
+			return nil, fmt.Errorf("queue: job %s: read the deadline: %w", a.id, err)
+		}
+		a.deadline = deadline
 		a.deadlineIn = max(microsecondsOrMax(row.DeadlineInUs), time.Microsecond)
 	}
 	if err := json.Unmarshal([]byte(row.Tags), &a.tags); err != nil {

@@ -111,7 +111,7 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 func (b *batch) readyQueues() []string {
 	var queues []string
 	for _, p := range b.requests {
-		if p.request.RunAt.IsZero() && !slices.Contains(queues, p.request.Queue) {
+		if p.seemsReady() && !slices.Contains(queues, p.request.Queue) {
 			queues = append(queues, p.request.Queue)
 		}
 	}
@@ -235,7 +235,11 @@ func (b *batch) follow(i int, first Result, h held) (Result, error) {
 	}
 	id, until := JobID(leader.id), time.Time{}
 	if h.jobID != "" {
-		id, until = JobID(h.jobID), *h.expiresAt
+		var err error
+		id = JobID(h.jobID)
+		if until, err = h.until(); err != nil {
+			return Result{}, err
+		}
 	}
 	return Result{}, &EnqueueIdempotencyConflictError{JobID: id, Key: p.key, Fields: p.fingerprint.Diff(leader.fingerprint), ExpiresAt: until, Index: i, batch: true}
 }

@@ -190,8 +190,9 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	}
 	lowest := map[int16]time.Time{}
 	for _, row := range rows {
-		if low, ok := lowest[row.Priority]; !ok || row.ReadyAt.Before(low) {
-			lowest[row.Priority] = row.ReadyAt
+		ready := time.UnixMicro(row.ReadyAtUs)
+		if low, ok := lowest[row.Priority]; !ok || ready.Before(low) {
+			lowest[row.Priority] = ready
 		}
 		s.start(row, now, ctx.Err() != nil)
 	}
@@ -221,7 +222,7 @@ func (s *source) untilNext(ctx context.Context) time.Duration {
 	}
 	for priority := range int16(levels) {
 		if !s.heldBack {
-			s.raise(priority, next.At.Add(-idleMargin))
+			s.raise(priority, time.UnixMicro(next.AtUs).Add(-idleMargin))
 		}
 	}
 	if next.DueInUs < 0 {

@@ -36,7 +36,7 @@ func (s single) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 	} else {
 		res, woke, err = s.plain(ctx, q, wake.channel())
 	}
-	wake.done(woke, err == nil && res.Outcome == OutcomeAccepted && s.p.request.RunAt.IsZero())
+	wake.done(woke, err == nil && res.Outcome == OutcomeAccepted && s.p.seemsReady())
 	if err != nil {
 		return nil, err
 	}

@@ -60,10 +60,18 @@ func (c *Client) Events(ctx context.Context, id JobID) ([]Event, error) {
 		Key *KeyRef `json:"key,omitempty"`
 	}{job.Key})}}
 	for _, e := range stored {
+		at, err := parseInstant(e.At)
+		if err != nil {
+			return nil, fmt.Errorf("queue: events of job %s: read a time: %w", id, err)
+		}
 		events = append(events, claimOf(e)...)
-		events = append(events, Event{Kind: EventKind(e.Kind), At: e.At, Attempt: int(e.Attempt), Details: json.RawMessage(e.Details)})
+		events = append(events, Event{Kind: EventKind(e.Kind), At: at, Attempt: int(e.Attempt), Details: json.RawMessage(e.Details)})
 	}
-	events = append(events, currentClaim(row, job)...)
+	current, err := currentClaim(row, job)
+	if err != nil {
+		return nil, fmt.Errorf("queue: events of job %s: read a time: %w", id, err)
+	}
+	events = append(events, current...)
 	slices.SortStableFunc(events, func(x, y Event) int { return x.At.Compare(y.At) })
 	return events, nil
 }
@@ -84,20 +92,21 @@ func claimOf(e db.GetEventsRow) []Event {
 
 // currentClaim is the claim that no stored event has ended: of a running job or
 // of one that succeeded, with its success.
-func currentClaim(row db.GetJobRow, job JobInfo) []Event {
-	at := row.RunningSince
+func currentClaim(row db.GetJobRow, job JobInfo) ([]Event, error) {
+	text := row.RunningSince
 	if job.State == StateSucceeded {
-		at = row.LastClaimedAt
+		text = row.LastClaimedAt
 	}
-	if at == nil {
-		return nil
+	at, err := parseInstant(text)
+	if err != nil || at.IsZero() {
+		return nil, err
 	}
 	d := details(claimDetails{Worker: job.WorkerID})
-	events := []Event{{Kind: EventClaimed, At: *at, Attempt: job.Attempt, Details: d}}
+	events := []Event{{Kind: EventClaimed, At: at, Attempt: job.Attempt, Details: d}}
 	if job.State == StateSucceeded {
 		events = append(events, Event{Kind: EventSucceeded, At: job.FinishedAt, Attempt: job.Attempt, Details: d})
 	}
-	return events
+	return events, nil
 }
 
 func details(v any) json.RawMessage {

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -11,8 +12,8 @@ type held struct {
 	jobID       string
 	mode        *int16
 	dead        *bool
-	expiresAt   *time.Time
-	fingerprint []byte // nil when it equals the request's
+	expiresAt   *string // as parseInstant reads it
+	fingerprint []byte  // nil when it equals the request's
 }
 
 // answer is the table of spec 5: what a request is told about the live binding
@@ -32,7 +33,20 @@ func (p *prepared) answer(index int, h held) (Result, error) {
 		}
 		fields = p.fingerprint.Diff(other)
 	}
-	return Result{}, &EnqueueIdempotencyConflictError{JobID: res.JobID, Key: p.key, Fields: fields, ExpiresAt: *h.expiresAt, Index: max(index, 0), batch: index >= 0}
+	until, err := h.until()
+	if err != nil {
+		return Result{}, err
+	}
+	return Result{}, &EnqueueIdempotencyConflictError{JobID: res.JobID, Key: p.key, Fields: fields, ExpiresAt: until, Index: max(index, 0), batch: index >= 0}
+}
+
+// until is when the binding expires.
+func (h held) until() (time.Time, error) {
+	t, err := parseInstant(*h.expiresAt)
+	if err != nil {
+		return t, fmt.Errorf("queue: read when a binding expires: %w", err)
+	}
+	return t, nil
 }
 
 // repeated is the outcome of an equal request for a key that is owned.

@@ -1,7 +1,10 @@
 package queue
 
 import (
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -33,4 +36,37 @@ func instantText(t time.Time) *string {
 	}
 	return new(fmt.Sprintf("%04d-%02d-%02d %02d:%02d:%02d.%06d+00%s",
 		year, t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond()/1000, era))
+}
+
+// parseInstant reads an instant that SQL gives as seconds since 1970 in decimal
+// digits, which no DateStyle, TimeZone or driver can turn into something else;
+// "" is the zero time.
+func parseInstant(text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	whole, fraction, _ := strings.Cut(text, ".")
+	seconds, err := strconv.ParseInt(whole, 10, 64)
+	if err != nil || len(fraction) > 6 {
+		return time.Time{}, errors.New("not seconds since 1970")
+	}
+	micros, err := strconv.ParseInt((fraction + "000000")[:6], 10, 64)
+	if err != nil || micros < 0 {
+		return time.Time{}, errors.New("not seconds since 1970")
+	}
+	if strings.HasPrefix(whole, "-") {
+		micros = -micros
+	}
+	return time.Unix(seconds, micros*1000), nil
+}
+
+// instants reads several at once.
+func instants(into map[*time.Time]string) error {
+	for t, text := range into {
+		var err error
+		if *t, err = parseInstant(text); err != nil {
+			return err
+		}
+	}
+	return nil
 }

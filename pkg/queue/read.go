@@ -72,16 +72,15 @@ func jobInfo(row db.GetJobRow) (JobInfo, error) {
 	info := JobInfo{
 		ID: JobID(row.ID), Type: row.Type, Queue: row.Queue, State: State(row.State), Priority: int(row.Priority),
 		Payload: json.RawMessage(row.Payload), Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts),
-		AcceptedAt: row.AcceptedAt, RunAt: row.RunAt, LastError: row.LastError, WorkerID: row.WorkerID,
+		LastError: row.LastError, WorkerID: row.WorkerID,
 	}
-	if row.FinishedAt != nil {
-		info.FinishedAt = *row.FinishedAt
+	if err := instants(map[*time.Time]string{
+		&info.AcceptedAt: row.AcceptedAt, &info.RunAt: row.RunAt, &info.Deadline: row.Deadline, &info.FinishedAt: row.FinishedAt,
+	}); err != nil {
+		return JobInfo{}, fmt.Errorf("queue: job %s: read its times: %w", row.ID, err)
 	}
 	if row.ConcurrencyKey != nil {
 		info.ConcurrencyKey = *row.ConcurrencyKey
-	}
-	if row.Deadline != nil {
-		info.Deadline = *row.Deadline
 	}
 	if err := json.Unmarshal([]byte(row.Tags), &info.Tags); err != nil {
 		return JobInfo{}, fmt.Errorf("queue: job %s: read the tags: %w", row.ID, err)
@@ -127,5 +126,9 @@ func (c *Client) Binding(ctx context.Context, scope, key string) (BindingInfo, e
 		return BindingInfo{}, fmt.Errorf("queue: binding: %s: %w", ref, classify(err))
 	}
 	ref.Digest = digest(row.KeyHash)
-	return BindingInfo{Key: ref, Mode: mode(row.Mode).String(), JobID: JobID(row.JobID), AcceptedAt: row.AcceptedAt, ExpiresAt: row.ExpiresAt, Dead: row.Dead}, nil
+	info := BindingInfo{Key: ref, Mode: mode(row.Mode).String(), JobID: JobID(row.JobID), Dead: row.Dead}
+	if err := instants(map[*time.Time]string{&info.AcceptedAt: row.AcceptedAt, &info.ExpiresAt: row.ExpiresAt}); err != nil {
+		return BindingInfo{}, fmt.Errorf("queue: binding: %s: read its times: %w", ref, err)
+	}
+	return info, nil
 }

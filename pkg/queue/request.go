@@ -1,6 +1,9 @@
 package queue
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // JobID names a job: a UUIDv7 in its text form. It is stable from acceptance
 // on and can go straight into a provider's idempotency header.
@@ -64,4 +67,11 @@ func (r Request) withDefaults() Request {
 		r.Retry = Exponential{}
 	}
 	return r
+}
+
+// Format prints the request without its key, also where fmt would not ask the
+// admission itself: for a verb that does not fit it prints fields raw.
+func (r Request) Format(s fmt.State, verb rune) {
+	type plain Request
+	fmt.Fprintf(s, fmt.FormatString(s, verb), plain(r))
 }

@@ -107,15 +107,24 @@ func (w *waker) arm(queue string) {
 		return
 	}
 	w.armed[queue] = true
-	time.AfterFunc(time.Until(w.last[queue].Add(wakeInterval)), func() {
-		w.mu.Lock()
-		delete(w.armed, queue)
-		w.last[queue] = time.Now()
+	time.AfterFunc(time.Until(w.last[queue].Add(wakeInterval)), func() { w.send(queue) })
+}
+
+// send notifies, unless somebody has taken the right meanwhile: he may not use
+// it, so the end of his interval is waited for.
+func (w *waker) send(queue string) {
+	w.mu.Lock()
+	delete(w.armed, queue)
+	if time.Since(w.last[queue]) < wakeInterval {
+		w.arm(queue)
 		w.mu.Unlock()
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		defer cancel()
-		if err := w.c.own.Wake(ctx, db.WakeParams{Channel: w.c.schema, Queue: queue}); err != nil {
-			w.c.log.Debug("wake-up not sent", "queue", queue, "error", err)
-		}
-	})
+		return
+	}
+	w.last[queue] = time.Now()
+	w.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	if err := w.c.own.Wake(ctx, db.WakeParams{Channel: w.c.schema, Queue: queue}); err != nil {
+		w.c.log.Debug("wake-up not sent", "queue", queue, "error", err)
+	}
 }
