@@ -49,7 +49,7 @@ woken AS MATERIALIZED (
 )
 SELECT
   NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::bytea AS held_fingerprint,
+  NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
   (a.run_at <= a.accepted_at)::boolean AS ready,
   (a.accepted_at - b.accepted_at > $22::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE WHEN $23::boolean AND a.accepted_at - b.accepted_at > $22::bigint * interval '1 microsecond'
@@ -61,7 +61,7 @@ JOIN bound AS b ON b.job_id = a.id
 UNION ALL
 SELECT
   h.job_id::text, h.mode, h.dead,
-  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = $6::bytea THEN NULL ELSE h.fingerprint END,
+  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = $6::bytea THEN NULL ELSE encode(h.fingerprint, 'hex') END,
   false, false, 0
 FROM held AS h
 WHERE h.live
@@ -98,7 +98,7 @@ type EnqueueRow struct {
 	HeldMode        *int16
 	HeldDead        *bool
 	HeldExpiresAt   *string
-	HeldFingerprint []byte
+	HeldFingerprint *string
 	Ready           bool
 	Waited          bool
 	Wakes           int64
@@ -209,7 +209,7 @@ woken AS MATERIALIZED (
 )
 SELECT
   NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::bytea AS held_fingerprint,
+  NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
   (a.run_at <= a.accepted_at)::boolean AS ready,
   (a.accepted_at - b.accepted_at > $22::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE WHEN $23::boolean AND a.accepted_at - b.accepted_at > $22::bigint * interval '1 microsecond'
@@ -221,7 +221,7 @@ JOIN bound AS b ON b.job_id = a.id
 UNION ALL
 SELECT
   h.job_id::text, h.mode, h.dead,
-  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = $6::bytea THEN NULL ELSE h.fingerprint END,
+  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = $6::bytea THEN NULL ELSE encode(h.fingerprint, 'hex') END,
   false, false, 0
 FROM held AS h
 WHERE h.live
@@ -258,7 +258,7 @@ type EnqueueAgainRow struct {
 	HeldMode        *int16
 	HeldDead        *bool
 	HeldExpiresAt   *string
-	HeldFingerprint []byte
+	HeldFingerprint *string
 	Ready           bool
 	Waited          bool
 	Wakes           int64

@@ -35,13 +35,19 @@ bind AS MATERIALIZED (
 clock AS MATERIALIZED (
   SELECT clock_timestamp() AS at
 ),
-held AS MATERIALIZED (
-  SELECT bind.ord, b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same
+met AS MATERIALIZED (
+  SELECT
+    bind.ord, b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.expires_at > clock.at AS live,
+    b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same
   FROM bind
   CROSS JOIN clock
   -- OFFSET 0 keeps this a look-up by primary key for each hash, whatever the planner thinks of the table.
   CROSS JOIN LATERAL (SELECT o.accepted_at, o.expires_at, o.job_id, o.mode, o.dead, o.key_hash, o.scope, o.fingerprint FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
-  WHERE b.expires_at > clock.at
+),
+held AS MATERIALIZED (
+  SELECT met.ord, met.job_id, met.mode, met.dead, met.expires_at, met.fingerprint, met.live, met.same
+  FROM met
+  WHERE met.live
 ),
 fresh AS MATERIALIZED (
   SELECT bind.key_hash, bind.ord, bind.job_id, bind.mode, bind.ttl_us, bind.scope, bind.fingerprint, bind.turn
@@ -50,12 +56,26 @@ fresh AS MATERIALIZED (
     AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
     AND NOT $26::boolean
 ),
-bound AS (
+bound_fresh AS (
+  -- Where no key has expired, whoever loses a race finds out without a lock.
   INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
   SELECT
     clock.at, clock.at + fresh.ttl_us * interval '1 microsecond', fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
   FROM fresh
   CROSS JOIN clock
+  WHERE NOT EXISTS (SELECT FROM met WHERE NOT met.live)
+  ORDER BY fresh.turn
+  ON CONFLICT (key_hash) DO NOTHING
+  RETURNING b.key_hash
+),
+bound_over AS (
+  -- Where one has, fresh and expired keys are locked in one pass, in order.
+  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
+  SELECT
+    clock.at, clock.at + fresh.ttl_us * interval '1 microsecond', fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
+  FROM fresh
+  CROSS JOIN clock
+  WHERE EXISTS (SELECT FROM met WHERE NOT met.live)
   ORDER BY fresh.turn
   ON CONFLICT (key_hash) DO UPDATE SET
     accepted_at = EXCLUDED.accepted_at,
@@ -71,7 +91,7 @@ bound AS (
 settled AS MATERIALIZED (
   -- Counting bound first makes this the clock after every wait.
   SELECT made.n, clock_timestamp() AS at
-  FROM (SELECT count(*) AS n FROM bound) AS made
+  FROM (SELECT (SELECT count(*) FROM bound_fresh) + (SELECT count(*) FROM bound_over) AS n) AS made
 ),
 accepted AS MATERIALIZED (
   SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.ord, settled.at, coalesce(nullif(r.run_at, '')::timestamptz, settled.at) AS due
@@ -122,12 +142,12 @@ SELECT
     ELSE (SELECT count(*) FROM woken)
   END)::bigint AS wakes,
   NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::bytea AS held_fingerprint
+  NULL::text AS held_expires_at, NULL::text AS held_fingerprint
 FROM summary AS s
 UNION ALL
 SELECT
   h.ord, 0, 0, false, 0,
-  h.job_id::text, h.mode, h.dead, extract(epoch FROM h.expires_at)::text, CASE WHEN h.same THEN NULL ELSE h.fingerprint END
+  h.job_id::text, h.mode, h.dead, extract(epoch FROM h.expires_at)::text, CASE WHEN h.same THEN NULL ELSE encode(h.fingerprint, 'hex') END
 FROM held AS h
 `
 
@@ -175,7 +195,7 @@ type EnqueueManyRow struct {
 	HeldMode        *int16
 	HeldDead        *bool
 	HeldExpiresAt   *string
-	HeldFingerprint []byte
+	HeldFingerprint *string
 }
 
 // EnqueueMany decides a whole batch, all or nothing, in one statement. The

@@ -10,7 +10,7 @@ import (
 )
 
 const getBinding = `-- name: GetBinding :one
-SELECT b.job_id::text AS job_id, b.mode, b.dead, extract(epoch FROM b.accepted_at)::text AS accepted_at, extract(epoch FROM b.expires_at)::text AS expires_at, b.key_hash
+SELECT b.job_id::text AS job_id, b.mode, b.dead, extract(epoch FROM b.accepted_at)::text AS accepted_at, extract(epoch FROM b.expires_at)::text AS expires_at, encode(b.key_hash, 'hex')::text AS key_hash
 FROM onceq.binding AS b
 WHERE b.key_hash = ANY ($1::bytea[])
   AND b.expires_at > clock_timestamp()
@@ -24,7 +24,7 @@ type GetBindingRow struct {
 	Dead       bool
 	AcceptedAt string
 	ExpiresAt  string
-	KeyHash    []byte
+	KeyHash    string
 }
 
 // GetBinding reads the live binding of a key by primary key, under whichever of
@@ -89,7 +89,7 @@ SELECT
   extract(epoch FROM j.accepted_at)::text AS accepted_at, extract(epoch FROM j.run_at)::text AS run_at,
   coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
   j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags,
-  j.key_scope, j.key_preview, j.key_length, j.key_hash,
+  j.key_scope, j.key_preview, j.key_length, coalesce(encode(j.key_hash, 'hex'), '')::text AS key_hash,
   (CASE
     WHEN f.state = 1 THEN 'succeeded'
     WHEN f.state = 2 THEN 'dead'
@@ -130,7 +130,7 @@ type GetJobRow struct {
 	KeyScope       *string
 	KeyPreview     *string
 	KeyLength      *int16
-	KeyHash        []byte
+	KeyHash        string
 	State          string
 	Attempt        int16
 	WorkerID       string

@@ -76,7 +76,7 @@ woken AS MATERIALIZED (
 )
 SELECT
   NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::bytea AS held_fingerprint,
+  NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
   (a.run_at <= a.accepted_at)::boolean AS ready,
   (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
@@ -88,7 +88,7 @@ JOIN bound AS b ON b.job_id = a.id
 UNION ALL
 SELECT
   h.job_id::text, h.mode, h.dead,
-  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = @fingerprint::bytea THEN NULL ELSE h.fingerprint END,
+  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = @fingerprint::bytea THEN NULL ELSE encode(h.fingerprint, 'hex') END,
   false, false, 0
 FROM held AS h
 WHERE h.live;
@@ -153,7 +153,7 @@ woken AS MATERIALIZED (
 )
 SELECT
   NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::bytea AS held_fingerprint,
+  NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
   (a.run_at <= a.accepted_at)::boolean AS ready,
   (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
@@ -165,7 +165,7 @@ JOIN bound AS b ON b.job_id = a.id
 UNION ALL
 SELECT
   h.job_id::text, h.mode, h.dead,
-  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = @fingerprint::bytea THEN NULL ELSE h.fingerprint END,
+  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = @fingerprint::bytea THEN NULL ELSE encode(h.fingerprint, 'hex') END,
   false, false, 0
 FROM held AS h
 WHERE h.live;

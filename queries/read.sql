@@ -8,7 +8,7 @@ SELECT
   extract(epoch FROM j.accepted_at)::text AS accepted_at, extract(epoch FROM j.run_at)::text AS run_at,
   coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
   j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags,
-  j.key_scope, j.key_preview, j.key_length, j.key_hash,
+  j.key_scope, j.key_preview, j.key_length, coalesce(encode(j.key_hash, 'hex'), '')::text AS key_hash,
   (CASE
     WHEN f.state = 1 THEN 'succeeded'
     WHEN f.state = 2 THEN 'dead'
@@ -43,7 +43,7 @@ ORDER BY e.at, e.id;
 -- name: GetBinding :one
 -- GetBinding reads the live binding of a key by primary key, under whichever of
 -- its hashes (newest first) it stands.
-SELECT b.job_id::text AS job_id, b.mode, b.dead, extract(epoch FROM b.accepted_at)::text AS accepted_at, extract(epoch FROM b.expires_at)::text AS expires_at, b.key_hash
+SELECT b.job_id::text AS job_id, b.mode, b.dead, extract(epoch FROM b.accepted_at)::text AS accepted_at, extract(epoch FROM b.expires_at)::text AS expires_at, encode(b.key_hash, 'hex')::text AS key_hash
 FROM onceq.binding AS b
 WHERE b.key_hash = ANY (@key_hashes::bytea[])
   AND b.expires_at > clock_timestamp()

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/onceq/onceq/db"
 )
@@ -203,13 +202,13 @@ func (b *batch) results(sent []int, rows []db.EnqueueManyRow) (results []Result,
 		h, isHeld := met[first]
 		var refused error
 		switch {
-		case isHeld && first == i:
-			results[i], refused = p.answer(i, h)
+		case isHeld:
+			results[i], refused = p.answer(i, h.asMetBy(p, b.requests[first]))
 		case first == i:
 			results[i] = Result{JobID: JobID(p.id), Outcome: OutcomeAccepted}
 			made = true
 		default:
-			results[i], refused = b.follow(i, results[first], h)
+			results[i], refused = b.follow(i)
 		}
 		if refused != nil && len(conflicts) < maxConflicts {
 			conflicts = append(conflicts, refused)
@@ -227,21 +226,14 @@ func (b *batch) results(sent []int, rows []db.EnqueueManyRow) (results []Result,
 	return results, made, nil
 }
 
-// follow is the answer to a request whose key stands earlier in the batch.
-func (b *batch) follow(i int, first Result, h held) (Result, error) {
+// follow is the answer to a request behind one of the same batch and key that is
+// accepted.
+func (b *batch) follow(i int) (Result, error) {
 	p, leader := b.requests[i], b.requests[b.leader[i]]
 	if p.fingerprint == leader.fingerprint {
-		return Result{JobID: first.JobID, Outcome: p.admission.mode.repeated(), Dead: first.Dead}, nil
+		return Result{JobID: JobID(leader.id), Outcome: p.admission.mode.repeated()}, nil
 	}
-	id, until := JobID(leader.id), time.Time{}
-	if h.jobID != "" {
-		var err error
-		id = JobID(h.jobID)
-		if until, err = h.until(); err != nil {
-			return Result{}, err
-		}
-	}
-	return Result{}, &EnqueueIdempotencyConflictError{JobID: id, Key: p.key, Fields: p.fingerprint.Diff(leader.fingerprint), ExpiresAt: until, Index: i, batch: true}
+	return Result{}, &EnqueueIdempotencyConflictError{JobID: JobID(leader.id), Key: p.key, Fields: p.fingerprint.Diff(leader.fingerprint), Index: i, batch: true}
 }
 
 func orEmpty(s *string) string {

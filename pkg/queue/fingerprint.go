@@ -2,6 +2,7 @@ package queue
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"fmt"
 	"slices"
 
@@ -108,10 +109,14 @@ func (f Fingerprint) stored() []byte {
 	return out
 }
 
-// parseFingerprint reads what a binding keeps. Tags of a later version are
+// parseFingerprint reads what a binding keeps, given in hex. Tags of a later version are
 // passed over: their members are told apart by the whole.
-func parseFingerprint(m mode, stored []byte) (Fingerprint, error) {
+func parseFingerprint(m mode, text string) (Fingerprint, error) {
 	f := Fingerprint{mode: m}
+	stored, err := hex.DecodeString(text)
+	if err != nil {
+		return f, fmt.Errorf("queue: read a stored fingerprint: %w", err)
+	}
 	if len(stored) < 1+wholeBytes || stored[0] != fingerprintVersion || (len(stored)-1-wholeBytes)%(1+memberBytes) != 0 {
 		return f, fmt.Errorf("queue: a stored fingerprint of %d bytes is not one of version %d", len(stored), fingerprintVersion)
 	}

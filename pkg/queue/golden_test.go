@@ -171,7 +171,7 @@ func TestFingerprint_golden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			read, err := parseFingerprint(m, stored)
+			read, err := parseFingerprint(m, hex.EncodeToString(stored))
 			if err != nil || read != f {
 				t.Errorf("what is stored reads back as another fingerprint, which differs in %v: %v", read.Diff(f), err)
 			}
@@ -199,7 +199,7 @@ func TestParseFingerprint(t *testing.T) {
 
 	t.Run("a member of a later version is passed over", func(t *testing.T) {
 		later := append(append([]byte{}, stored...), byte(len(fields)+1), 1, 2, 3, 4, 5, 6, 7, 8)
-		read, err := parseFingerprint(modeNone, later)
+		read, err := parseFingerprint(modeNone, hex.EncodeToString(later))
 		if err != nil || read != f {
 			t.Errorf("an unknown member changes those that are known: %v, %v", read.Diff(f), err)
 		}
@@ -213,7 +213,7 @@ func TestParseFingerprint(t *testing.T) {
 		"one byte after the last": append(append([]byte{}, stored...), 0),
 	} {
 		t.Run("is refused: "+name, func(t *testing.T) {
-			if _, err := parseFingerprint(modeNone, text); err == nil {
+			if _, err := parseFingerprint(modeNone, hex.EncodeToString(text)); err == nil {
 				t.Error("bytes that are no fingerprint of version 1 are read as one")
 			} else if strings.Contains(err.Error(), fmt.Sprintf("%x", stored[1:5])) {
 				t.Errorf("the error shows what is stored: %v", err)

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"encoding/hex"
 	"fmt"
 	"time"
 
@@ -13,7 +14,7 @@ type held struct {
 	mode        *int16
 	dead        *bool
 	expiresAt   *string // as parseInstant reads it
-	fingerprint []byte  // nil when it equals the request's
+	fingerprint *string // in hex; nil when it equals the request's
 }
 
 // answer is the table of spec 5: what a request is told about the live binding
@@ -27,7 +28,7 @@ func (p *prepared) answer(index int, h held) (Result, error) {
 			res.Outcome = p.admission.mode.repeated()
 			return res, nil
 		}
-		other, err := parseFingerprint(mode(*h.mode), h.fingerprint)
+		other, err := parseFingerprint(mode(*h.mode), *h.fingerprint)
 		if err != nil {
 			return Result{}, err
 		}
@@ -38,6 +39,20 @@ func (p *prepared) answer(index int, h held) (Result, error) {
 		return Result{}, err
 	}
 	return Result{}, &EnqueueIdempotencyConflictError{JobID: res.JobID, Key: p.key, Fields: fields, ExpiresAt: until, Index: max(index, 0), batch: index >= 0}
+}
+
+// asMetBy is the same binding as a later request of a batch meets it, after the
+// leader, the first with that key, has met it.
+func (h held) asMetBy(p, leader *prepared) held {
+	stored := hex.EncodeToString(leader.fingerprint.stored())
+	if h.fingerprint != nil {
+		stored = *h.fingerprint
+	}
+	h.fingerprint = nil
+	if hex.EncodeToString(p.fingerprint.stored()) != stored {
+		h.fingerprint = &stored
+	}
+	return h
 }
 
 // until is when the binding expires.

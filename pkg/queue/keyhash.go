@@ -78,8 +78,11 @@ func hashKey(h hash.Hash, scope, key string) []byte {
 	return h.Sum(nil)
 }
 
+// digestDigits is how many hex digits of a stored hash are shown.
+const digestDigits = 12
+
 // digest is the part of a stored hash that is shown.
-func digest(hash []byte) string { return hex.EncodeToString(hash[:6]) }
+func digest(hash []byte) string { return hex.EncodeToString(hash)[:digestDigits] }
 
 func newKeyRef(scope, key string, hash []byte) KeyRef {
 	shown, n := preview(key)

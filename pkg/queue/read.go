@@ -85,8 +85,8 @@ func jobInfo(row db.GetJobRow) (JobInfo, error) {
 	if err := json.Unmarshal([]byte(row.Tags), &info.Tags); err != nil {
 		return JobInfo{}, fmt.Errorf("queue: job %s: read the tags: %w", row.ID, err)
 	}
-	if row.KeyHash != nil {
-		info.Key = &KeyRef{Scope: *row.KeyScope, Preview: *row.KeyPreview, Digest: digest(row.KeyHash), Length: int(*row.KeyLength)}
+	if row.KeyHash != "" {
+		info.Key = &KeyRef{Scope: *row.KeyScope, Preview: *row.KeyPreview, Digest: row.KeyHash[:digestDigits], Length: int(*row.KeyLength)}
 	}
 	return info, nil
 }
@@ -125,7 +125,7 @@ func (c *Client) Binding(ctx context.Context, scope, key string) (BindingInfo, e
 	if err != nil {
 		return BindingInfo{}, fmt.Errorf("queue: binding: %s: %w", ref, classify(err))
 	}
-	ref.Digest = digest(row.KeyHash)
+	ref.Digest = row.KeyHash[:digestDigits]
 	info := BindingInfo{Key: ref, Mode: mode(row.Mode).String(), JobID: JobID(row.JobID), Dead: row.Dead}
 	if err := instants(map[*time.Time]string{&info.AcceptedAt: row.AcceptedAt, &info.ExpiresAt: row.ExpiresAt}); err != nil {
 		return BindingInfo{}, fmt.Errorf("queue: binding: %s: read its times: %w", ref, err)
