@@ -24,8 +24,9 @@ func lateness(w *queue.Worker) <-chan time.Duration {
 	return late
 }
 
-// spread is the median, the 99th in a hundred and the longest of some times.
-type spread struct{ p50, p99, max time.Duration }
+// spread is the shortest, the median, the 99th in a hundred and the longest of
+// some times.
+type spread struct{ min, p50, p99, max time.Duration }
 
 func (s spread) String() string {
 	return fmt.Sprintf("p50 %v, p99 %v, max %v", s.p50, s.p99, s.max)
@@ -38,13 +39,16 @@ func collect(t testing.TB, late <-chan time.Duration, n int) spread {
 		all = append(all, awaitClosed(t, "a job to start", late).Round(10*time.Microsecond))
 	}
 	slices.Sort(all)
-	return spread{all[n/2], all[(n-1)*99/100], all[n-1]}
+	return spread{all[0], all[n/2], all[(n-1)*99/100], all[n-1]}
 }
 
 // wantSpread holds the times against bounds that a loaded machine keeps too.
 func wantSpread(t testing.TB, what string, got spread, p50, longest time.Duration) {
 	t.Helper()
 	t.Logf("%s: %v", what, got)
+	if got.min < 0 {
+		t.Errorf("%s: a job was started %v too early", what, -got.min)
+	}
 	if got.p50 > p50 || got.max > longest {
 		t.Errorf("%s may be %v in the median and %v at most, but is %v", what, p50, longest, got)
 	}

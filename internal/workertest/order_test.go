@@ -119,6 +119,29 @@ func TestOrder_scheduledJobsKeepTheirPlaceByTime(t *testing.T) {
 	wantOrder(t, started.await(t, 4), []string{"before both", "scheduled sooner", "scheduled later", "after both"})
 }
 
+func TestOrder_nothingBeforeItsTime(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	c := newClient(t, pool, queue.Config{})
+	w := newWorker(t, c, one("a"))
+	work := handle(t, workType, w)
+	start(t, w)
+	id := accept(t, c, queue.Request{Priority: 100, RunAt: time.Now().Add(time.Hour)})
+	keyed := accept(t, c, queue.Request{RunAt: time.Now().Add(time.Hour), ConcurrencyKey: "K"})
+	ready := accept(t, c, queue.Request{ConcurrencyKey: "K"})
+	if got := work.next(t); got.job.ID != ready {
+		t.Fatalf("job %s was started an hour early", got.job.ID)
+	} else {
+		got.end(nil)
+	}
+	work.none(t, 150*time.Millisecond, "the other jobs are scheduled in an hour")
+	for _, id := range []queue.JobID{id, keyed} {
+		if job := info(t, c, id); job.State != queue.StateScheduled || job.Attempt != 0 {
+			t.Errorf("a job that is scheduled in an hour is %s after %d attempts", job.State, job.Attempt)
+		}
+	}
+}
+
 func TestOrder_runAtInThePastDoesNotJumpTheQueue(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)

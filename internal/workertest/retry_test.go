@@ -56,6 +56,7 @@ func TestRetry_delays(t *testing.T) {
 	})
 	start(t, w)
 	const slack = 50 * time.Millisecond
+	var ids []queue.JobID
 	for _, tt := range []struct {
 		name            string
 		retry           queue.RetryPolicy
@@ -75,8 +76,14 @@ func TestRetry_delays(t *testing.T) {
 		{"the handler's own, cut", nil, -1, 365 * 24 * time.Hour, 365 * 24 * time.Hour},
 	} {
 		id := accept(t, c, queue.Request{Retry: tt.retry, Payload: tt.after})
+		ids = append(ids, id)
 		if got := delay(t, c, id); got < tt.atLeast-slack || got > tt.atMost+slack {
 			t.Errorf("%s: the next attempt is %v after the first, want %v to %v", tt.name, got, tt.atLeast, tt.atMost)
+		}
+	}
+	for _, id := range ids {
+		if job := info(t, c, id); job.Attempt != 1 && time.Until(job.RunAt) > 5*time.Minute {
+			t.Errorf("a job that waits for its next attempt has run %d times: it must wait", job.Attempt)
 		}
 	}
 }
