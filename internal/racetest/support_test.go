@@ -129,6 +129,16 @@ func together(n int, f func(i int)) {
 	all.Wait()
 }
 
+// lasting tells how long a test goes on: for d, and on a busy machine for longer,
+// until enough has happened, but for no more than a minute.
+func lasting(d time.Duration, enough func() bool) (goesOn func() bool) {
+	began := time.Now()
+	return func() bool {
+		past := time.Since(began)
+		return past < d || past < time.Minute && !enough()
+	}
+}
+
 // random is a source of a goroutine's own; its seed is told if the test fails.
 func random(t testing.TB, seed, stream uint64) *rand.Rand {
 	t.Helper()

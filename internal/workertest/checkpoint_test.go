@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
@@ -334,14 +333,14 @@ func TestCheckpointTx_longerThanTheLease(t *testing.T) {
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
 	cfg := one("a")
-	cfg.Lease = time.Second
+	cfg.Lease = shortLease
 	w := newWorker(t, c, cfg)
 	work := handle(t, workType, w)
 	id := accept(t, c, queue.Request{MaxAttempts: 1})
 	start(t, w)
 	first := work.next(t)
 	got, err := queue.CheckpointTx(first.ctx, first.job, "long", func(ctx context.Context, tx pgx.Tx) (int, error) {
-		_, err := tx.Exec(ctx, `SELECT pg_sleep(2.2)`)
+		_, err := tx.Exec(ctx, `SELECT pg_sleep($1)`, 2.2*shortLease.Seconds())
 		return 7, err
 	})
 	if got != 7 || err != nil {

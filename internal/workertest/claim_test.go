@@ -274,9 +274,9 @@ func TestClaim_oneRunForOneKey(t *testing.T) {
 	}
 }
 
-// The load: when nothing fails, each job runs once.
+// The load: when nothing fails, each job runs once. It measures, so it is not
+// parallel.
 func TestClaim_eachJobOnce(t *testing.T) {
-	t.Parallel()
 	const jobs = 20_000
 	pool := pgtest.NewWith(t, func(cfg *pgxpool.Config) { cfg.MaxConns = 16 })
 	c := newClient(t, pool, queue.Config{})

@@ -144,7 +144,7 @@ func TestCompleteTx_longTransaction(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
-	w := newWorker(t, c, queue.WorkerConfig{ID: "a", Lease: time.Second, Queues: map[string]int{"default": 2}})
+	w := newWorker(t, c, queue.WorkerConfig{ID: "a", Lease: shortLease, Queues: map[string]int{"default": 2}})
 	work := handle(t, workType, w)
 	id := accept(t, c, queue.Request{MaxAttempts: 1})
 	start(t, w)
@@ -152,7 +152,7 @@ func TestCompleteTx_longTransaction(t *testing.T) {
 	other := accept(t, c, queue.Request{MaxAttempts: 1})
 	second := work.next(t)
 	tx := completeIn(t, pool, first)
-	until := clock(t, pool).Add(2500 * time.Millisecond)
+	until := clock(t, pool).Add(5 * shortLease / 2)
 	await(t, "two and a half leases to pass", func() bool {
 		maintain(t, c)
 		return clock(t, pool).After(until) || second.ctx.Err() != nil
@@ -173,7 +173,7 @@ func TestCompleteTx_leftOpen(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.NewWith(t, func(cfg *pgxpool.Config) { cfg.MaxConns = 12 })
 	c := newClient(t, pool, queue.Config{})
-	w := newWorker(t, c, queue.WorkerConfig{ID: "a", Lease: time.Second, Queues: map[string]int{"default": 10}})
+	w := newWorker(t, c, queue.WorkerConfig{ID: "a", Lease: shortLease, Queues: map[string]int{"default": 10}})
 	work := handle(t, workType, w)
 	start(t, w)
 	healthy := accept(t, c, queue.Request{MaxAttempts: 1})
@@ -185,7 +185,7 @@ func TestCompleteTx_leftOpen(t *testing.T) {
 		defer func() { _ = tx.Rollback(context.Background()) }()
 		leaves.end(nil)
 	}
-	until := clock(t, pool).Add(2500 * time.Millisecond)
+	until := clock(t, pool).Add(5 * shortLease / 2)
 	await(t, "two and a half leases to pass", func() bool { return clock(t, pool).After(until) || alive.ctx.Err() != nil })
 	alive.wantAlive(t, "other jobs' open transactions are no reason to lose the lease")
 	alive.end(nil)

@@ -112,7 +112,7 @@ func TestConcurrency_neverMoreThanNOfAKey(t *testing.T) {
 				t.Errorf("%d jobs were disturbed", load.failures)
 			}
 			// Below its floors a worker looks every 2 s.
-			if load.longest > 6*time.Second {
+			if load.longest > pace*6*time.Second {
 				t.Errorf("a key's next job waited %v for a free slot: keys may not starve", load.longest)
 			}
 		})
@@ -138,7 +138,7 @@ func TestConcurrency_aBlockedKeyBlocksNoOther(t *testing.T) {
 	}
 	started.await(t, 50)
 	t.Logf("50 jobs behind 5,000 of a blocked key: %v", time.Since(begin).Round(time.Millisecond))
-	if took := time.Since(begin); took > 10*time.Second {
+	if took := time.Since(begin); took > pace*10*time.Second {
 		t.Errorf("50 jobs took %v behind 5,000 jobs of a blocked key", took)
 	}
 	blocked.none(t, 50*time.Millisecond, "one job of the key runs")
@@ -255,7 +255,7 @@ func TestConcurrency_slotFreedBeforeTheCommit(t *testing.T) {
 	commit(t, tx)
 	begin := time.Now()
 	got := work.next(t)
-	if took := time.Since(begin); got.job.ID != second.JobID || took > time.Second {
+	if took := time.Since(begin); got.job.ID != second.JobID || took > pace*time.Second {
 		t.Errorf("job %s was started %v after the commit, want %s within a poll interval of 25 ms", got.job.ID, took, second.JobID)
 	}
 	got.end(nil)
@@ -277,7 +277,7 @@ func TestConcurrency_slotOfALostLease(t *testing.T) {
 	reclaim(t, pool, c, id)
 	begin := time.Now()
 	got := ofB.next(t)
-	if took := time.Since(begin); got.job.ID != waiting || took > 2*time.Second {
+	if took := time.Since(begin); got.job.ID != waiting || took > pace*2*time.Second {
 		t.Errorf("job %s has the slot %v after the lease of its holder ended, want %s within a poll", got.job.ID, took, waiting)
 	}
 	stuck.end(nil)

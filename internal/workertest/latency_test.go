@@ -49,7 +49,7 @@ func wantSpread(t testing.TB, what string, got spread, p50, longest time.Duratio
 	if got.min < 0 {
 		t.Errorf("%s: a job was started %v too early", what, -got.min)
 	}
-	if got.p50 > p50 || got.max > longest {
+	if got.p50 > pace*p50 || got.max > pace*longest {
 		t.Errorf("%s may be %v in the median and %v at most, but is %v", what, p50, longest, got)
 	}
 }

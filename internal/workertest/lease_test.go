@@ -165,7 +165,7 @@ func TestLease_lostLeaseEndsTheContext(t *testing.T) {
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
 	cfg := one("a")
-	cfg.Lease = 3 * time.Second
+	cfg.Lease = 3 * shortLease
 	w := newWorker(t, c, cfg)
 	work := handle(t, workType, w)
 	id := accept(t, c, queue.Request{})
@@ -174,8 +174,8 @@ func TestLease_lostLeaseEndsTheContext(t *testing.T) {
 	begin := time.Now()
 	reclaim(t, pool, c, id)
 	first.wantCause(t, queue.ErrLeaseLost)
-	if took := time.Since(begin); took > 2*time.Second {
-		t.Errorf("a lost lease was noticed after %v: heartbeats are three times as often as leases (3 s)", took)
+	if took := time.Since(begin); took > 2*shortLease {
+		t.Errorf("a lost lease was noticed after %v: heartbeats come every %v", took, cfg.Lease/3)
 	}
 	first.end(first.ctx.Err())
 	second := work.next(t)
@@ -192,16 +192,16 @@ func TestLease_renewedWhileTheHandlerRuns(t *testing.T) {
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
 	cfg := one("a")
-	cfg.Lease = time.Second
+	cfg.Lease = shortLease
 	w := newWorker(t, c, cfg)
 	work := handle(t, workType, w)
 	id := accept(t, c, queue.Request{MaxAttempts: 1})
 	start(t, w)
 	first := work.next(t)
-	until := clock(t, pool).Add(2500 * time.Millisecond)
+	until := clock(t, pool).Add(5 * shortLease / 2)
 	await(t, "the lease to be renewed past two and a half times its length", func() bool {
 		maintain(t, c)
-		return scan[time.Time](t, pool, `SELECT coalesce(max(lease_until), clock_timestamp()) FROM onceq.running`).After(until.Add(500*time.Millisecond)) || first.ctx.Err() != nil
+		return scan[time.Time](t, pool, `SELECT coalesce(max(lease_until), clock_timestamp()) FROM onceq.running`).After(until.Add(shortLease/2)) || first.ctx.Err() != nil
 	})
 	first.wantAlive(t, "a healthy worker renews its leases")
 	first.end(nil)
@@ -220,7 +220,7 @@ func TestLease_failedHeartbeatAloneLosesNothing(t *testing.T) {
 			pool, way := linked(t, direct)
 			c, watch := newClient(t, pool, queue.Config{}), newClient(t, direct, queue.Config{})
 			cfg := one("a")
-			cfg.Lease = 4 * time.Second
+			cfg.Lease = 4 * shortLease
 			w := newWorker(t, c, cfg)
 			work := handle(t, workType, w)
 			id := accept(t, watch, queue.Request{MaxAttempts: 1})
@@ -231,7 +231,7 @@ func TestLease_failedHeartbeatAloneLosesNothing(t *testing.T) {
 			await(t, "a first heartbeat", func() bool { return scan[time.Time](t, direct, lease).After(before) })
 			before = scan[time.Time](t, direct, lease)
 			disturb(way)
-			awaitClock(t, direct, before.Add(-2200*time.Millisecond)) // a heartbeat was due in this time
+			awaitClock(t, direct, before.Add(-11*shortLease/5)) // a heartbeat was due in this time
 			way.restore()
 			await(t, "a heartbeat after the disturbance", func() bool {
 				return scan[time.Time](t, direct, lease).After(before) || first.ctx.Err() != nil
@@ -254,7 +254,7 @@ func TestLease_lapsesOnTheWorkersOwnClock(t *testing.T) {
 			pool, way := linked(t, direct)
 			c, watch := newClient(t, pool, queue.Config{}), newClient(t, direct, queue.Config{})
 			cfg := one("a")
-			cfg.Lease = 2 * time.Second
+			cfg.Lease = 2 * shortLease
 			w := newWorker(t, c, cfg)
 			work := handle(t, workType, w)
 			id := accept(t, watch, queue.Request{})
@@ -263,10 +263,10 @@ func TestLease_lapsesOnTheWorkersOwnClock(t *testing.T) {
 			disturb(way)
 			first.wantCause(t, queue.ErrLeaseLost)
 			until, now := scan[time.Time](t, direct, `SELECT lease_until FROM onceq.running`), clock(t, direct)
-			if early := until.Sub(now); early > 700*time.Millisecond {
-				t.Errorf("the handler was stopped %v before its lease of 2 s was over", early)
+			if early := until.Sub(now); early > 7*shortLease/10 {
+				t.Errorf("the handler was stopped %v before its lease of %v was over", early, cfg.Lease)
 			}
-			if late := now.Sub(until); late > 300*time.Millisecond {
+			if late := now.Sub(until); late > 3*shortLease/10 {
 				t.Errorf("the handler went on for %v after its lease was over: another worker may run the job by then", late)
 			}
 			first.end(first.ctx.Err())

@@ -5,15 +5,20 @@ package workertest_test
 
 import (
 	"flag"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/onceq/onceq/internal/pgtest"
 )
 
+// shortLease is the shortest lease that tests expect a worker to keep.
+const shortLease = pace * time.Second
+
 func TestMain(m *testing.M) {
 	// The tests mostly wait, for leases to end and deadlines to pass, so more of
 	// them go at once than there are processors.
-	if err := flag.Set("test.parallel", "8"); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(8/min(pace, 2))); err != nil {
 		panic(err)
 	}
 	pgtest.Main(m) // parses the command line, which has the last word

@@ -152,8 +152,8 @@ func TestMaintain_tasksFailAlone(t *testing.T) {
 
 // aged is one piece of work for each task of maintenance.
 type aged struct {
-	pool                      *pgxpool.Pool
-	stuck, late, old, retried queue.JobID
+	pool             *pgxpool.Pool
+	stuck, late, old queue.JobID
 }
 
 func agedWork(t testing.TB, pool *pgxpool.Pool, c *queue.Client) aged {

@@ -21,12 +21,12 @@ func TestPool_leasesSurviveItsExhaustion(t *testing.T) {
 	direct := pgtest.New(t)
 	pool := reconnect(t, direct, func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
 	c := newClient(t, pool, queue.Config{})
-	w := newWorker(t, c, queue.WorkerConfig{Lease: 1500 * time.Millisecond, Queues: map[string]int{"default": 50}})
+	w := newWorker(t, c, queue.WorkerConfig{Lease: shortLease, Queues: map[string]int{"default": 50}})
 	var lost, done atomic.Int64
 	begin := time.Now()
 	queue.Handle(w, workType, func(ctx context.Context, _ *queue.Job[any]) error {
 		defer done.Add(1)
-		for time.Since(begin) < 5*time.Second {
+		for time.Since(begin) < 5*shortLease {
 			if _, err := pool.Exec(ctx, `SELECT pg_sleep(0.05)`); err != nil {
 				lost.Add(1)
 				return err

@@ -48,14 +48,14 @@ func TestShutdown_whileHandlersRun(t *testing.T) {
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
 	cfg := stopping(time.Minute)
-	cfg.Lease = time.Second // it has to be renewed while the worker drains
+	cfg.Lease = shortLease // it has to be renewed while the worker drains
 	cfg.Queues = map[string]int{"default": 2}
 	w := newWorker(t, c, cfg)
 	work := handle(t, workType, w)
 	ids := acceptMany(t, c, many(4, queue.Request{MaxAttempts: 1}))
 	r := start(t, w)
 	first, second := work.next(t), work.next(t)
-	until := clock(t, pool).Add(1500 * time.Millisecond)
+	until := clock(t, pool).Add(3 * shortLease / 2)
 	r.cancel()
 	awaitClock(t, pool, until)
 	maintain(t, c)

@@ -41,7 +41,6 @@ func TestStale_ownSuccessorEndsTheContext(t *testing.T) {
 func TestStale_callsSayWhyTheContextEnded(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
-		req  queue.Request
 		end  func(t *testing.T, o *takeover)
 		want error
 	}{
@@ -54,8 +53,6 @@ func TestStale_callsSayWhyTheContextEnded(t *testing.T) {
 			want: queue.ErrCancelled,
 		},
 		"deadline": {
-			req:  queue.Request{Deadline: time.Now().Add(500 * time.Millisecond)},
-			end:  func(*testing.T, *takeover) {},
 			want: queue.ErrDeadlineExceeded,
 		},
 	} {
@@ -64,16 +61,19 @@ func TestStale_callsSayWhyTheContextEnded(t *testing.T) {
 			pool := pgtest.New(t)
 			c := newClient(t, pool, queue.Config{})
 			cfg := one("a")
-			cfg.Lease = time.Second
+			cfg.Lease = shortLease
 			w := newWorker(t, c, cfg)
 			work := handle(t, workType, w)
-			if !tt.req.Deadline.IsZero() {
-				tt.req.Deadline = time.Now().Add(500 * time.Millisecond)
-			}
-			o := &takeover{pool: pool, c: c, id: accept(t, c, tt.req)}
 			start(t, w)
-			first := work.next(t)
-			tt.end(t, o)
+			o := &takeover{pool: pool, c: c}
+			if tt.end == nil {
+				o.first, _ = underDeadline(t, pool, c, work, 500*time.Millisecond, queue.Request{})
+			} else {
+				o.id = accept(t, c, queue.Request{})
+				o.first = work.next(t)
+				tt.end(t, o)
+			}
+			first := o.first
 			first.wantCause(t, tt.want)
 			_, err := queue.Checkpoint(first.ctx, first.job, "stage", func(context.Context) (int, error) { return 1, nil })
 			if !errors.Is(err, tt.want) {

@@ -18,7 +18,7 @@ import (
 const workType = "work.do"
 
 // patience is how long a condition is awaited before the test fails.
-const patience = 30 * time.Second
+const patience = pace * 30 * time.Second
 
 // newClient returns a client on pool; it must be a good Config.
 func newClient(t testing.TB, pool *pgxpool.Pool, cfg queue.Config) *queue.Client {
