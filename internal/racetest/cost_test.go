@@ -121,7 +121,7 @@ func TestClient_walOfAnAcceptance(t *testing.T) {
 	t.Parallel()
 	pool := quiet(t)
 	if !extension(t, pool, "pg_walinspect") {
-		t.Skip("records of the WAL can't be counted here")
+		t.Fatal("pg_walinspect, one of PostgreSQL's contrib modules, is not installed: the records of the WAL can't be counted")
 	}
 	c := newClient(t, pool, queue.Config{PollOnly: true})
 	waking := newClient(t, pool, queue.Config{})

@@ -20,7 +20,7 @@ func FuzzPayloadEquality(f *testing.F) {
 	o := newOracle(f, pgtest.New(f))
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		if len(a)+len(b) > 1<<20 {
-			t.Skip("longer texts only make it slower")
+			return // longer texts only make it slower
 		}
 		p := pair{a, b}
 		verdicts, err := o.ask(t.Context(), []pair{p})
