@@ -74,10 +74,17 @@ func (q *Queries) CancelPending(ctx context.Context, arg CancelPendingParams) (s
 }
 
 const cancelRunning = `-- name: CancelRunning :one
-WITH asked AS (
+WITH lease AS MATERIALIZED (
+  SELECT r.job_id, r.cancel_requested_at
+  FROM onceq.running AS r
+  WHERE r.job_id = $1::uuid
+  FOR UPDATE
+),
+asked AS (
   UPDATE onceq.running AS r
   SET cancel_requested_at = clock_timestamp()
-  WHERE r.job_id = $1::uuid AND r.cancel_requested_at IS NULL
+  FROM lease
+  WHERE r.job_id = lease.job_id AND lease.cancel_requested_at IS NULL
   RETURNING r.job_id, r.attempt, r.cancel_requested_at
 ),
 noted AS (
@@ -85,9 +92,8 @@ noted AS (
   SELECT a.cancel_requested_at, a.job_id, a.attempt, 'cancel_requested', jsonb_build_object('reason', left($2::text, 1000))
   FROM asked AS a
 )
-SELECT r.job_id::text AS job_id
-FROM onceq.running AS r
-WHERE r.job_id = $1::uuid
+SELECT lease.job_id::text AS job_id
+FROM lease
 `
 
 type CancelRunningParams struct {
@@ -96,7 +102,9 @@ type CancelRunningParams struct {
 }
 
 // CancelRunning asks the worker of a running job to stop it, once: the handler's
-// context ends at its next heartbeat.
+// context ends at its next heartbeat. The lease's row is locked first and the
+// answer comes from it: a job that left while the lock was waited for has none,
+// and is looked for elsewhere.
 func (q *Queries) CancelRunning(ctx context.Context, arg CancelRunningParams) (string, error) {
 	row := q.db.QueryRow(ctx, cancelRunning, arg.JobID, arg.Reason)
 	var job_id string

@@ -51,11 +51,20 @@ FROM gone AS g;
 
 -- name: CancelRunning :one
 -- CancelRunning asks the worker of a running job to stop it, once: the handler's
--- context ends at its next heartbeat.
-WITH asked AS (
+-- context ends at its next heartbeat. The lease's row is locked first and the
+-- answer comes from it: a job that left while the lock was waited for has none,
+-- and is looked for elsewhere.
+WITH lease AS MATERIALIZED (
+  SELECT r.job_id, r.cancel_requested_at
+  FROM onceq.running AS r
+  WHERE r.job_id = @job_id::uuid
+  FOR UPDATE
+),
+asked AS (
   UPDATE onceq.running AS r
   SET cancel_requested_at = clock_timestamp()
-  WHERE r.job_id = @job_id::uuid AND r.cancel_requested_at IS NULL
+  FROM lease
+  WHERE r.job_id = lease.job_id AND lease.cancel_requested_at IS NULL
   RETURNING r.job_id, r.attempt, r.cancel_requested_at
 ),
 noted AS (
@@ -63,9 +72,8 @@ noted AS (
   SELECT a.cancel_requested_at, a.job_id, a.attempt, 'cancel_requested', jsonb_build_object('reason', left(@reason::text, 1000))
   FROM asked AS a
 )
-SELECT r.job_id::text AS job_id
-FROM onceq.running AS r
-WHERE r.job_id = @job_id::uuid;
+SELECT lease.job_id::text AS job_id
+FROM lease;
 
 -- name: WhereIsJob :one
 -- WhereIsJob tells which table holds a job's place: '' when it is gone.
