@@ -2,21 +2,31 @@
 -- Debounce decides one debounced request. What the statement sees is enough to
 -- refuse: another admission owns the key, the retained job has started or ended,
 -- or its window is over while it still waits. A refusal writes and locks nothing.
+-- It holds at the moment of the snapshot: live was read after it, and over is
+-- by the statement's own time, which came before it. What lies between the two
+-- is not refused but decided under the lock.
 --
--- To replace, the binding's row is locked, then the job's place; a claim that is
--- under way is waited for, and a claim that comes later passes a locked place by.
--- The clock is read after both. If the binding changed while it was waited for,
--- or the job was claimed, or the window ended, there is no answer (no row) and
--- the caller asks again on a new snapshot; inside a transaction the lock is then
--- its own.
+-- To replace, the binding's row is locked, then the job's place: a claim that is
+-- under way is waited for, and one that comes later passes a locked place by.
+-- The clock is read after both. The place is deleted and made anew, never
+-- updated, so a claim whose snapshot is older finds nothing to lock: the
+-- definition that it would read with the place is the old one. If the binding or
+-- the place changed while it was waited for, or the window ended, there is no
+-- answer (no row), nothing was written, and the caller asks again on a new
+-- snapshot; inside a transaction the lock is then its own.
 --
--- A fresh job is accepted for a free key, an expired one whose job no longer
--- waits, and, with follow_up, one whose job has started or ended. Its run time is
--- the end of the window, which is also when the binding expires.
+-- A fresh job is accepted for a free key, for an expired one whose job no longer
+-- waits, and, with follow_up, for one whose job has started or ended: neither
+-- can be undone, so the look before the lock is enough once the binding is
+-- locked and still the same. The run time is the end of the window, which is
+-- also when the binding expires.
 WITH seen AS MATERIALIZED (
   SELECT
-    b.job_id, b.mode, b.dead, b.accepted_at, b.expires_at, b.expires_at > clock_timestamp() AS live,
-    p.queue, p.priority, p.ready_at, p.job_id IS NOT NULL AS waits
+    b.job_id, b.mode, b.dead, b.accepted_at, b.fingerprint,
+    b.expires_at > clock_timestamp() AS live,
+    b.expires_at <= statement_timestamp() AS over,
+    b.mode = 2 AND p.job_id IS NOT NULL AS waits,
+    p.queue, p.priority, p.ready_at
   FROM onceq.binding AS b
   LEFT JOIN onceq.job AS j ON j.id = b.job_id
   LEFT JOIN onceq.pending AS p
@@ -29,7 +39,7 @@ refused AS MATERIALIZED (
     CASE
       WHEN seen.live AND seen.mode <> 2 THEN 'incompatible_mode'
       WHEN seen.live AND NOT seen.waits AND NOT @follow_up::boolean THEN 'not_pending'
-      WHEN NOT seen.live AND seen.mode = 2 AND seen.waits THEN 'window_elapsed'
+      WHEN seen.over AND seen.waits THEN 'window_elapsed'
     END AS reason
   FROM seen
 ),
@@ -40,20 +50,20 @@ locked AS MATERIALIZED (
   FOR UPDATE
 ),
 owned AS MATERIALIZED (
-  SELECT s.job_id, s.accepted_at, s.expires_at, s.live, s.waits, s.queue, s.priority, s.ready_at
+  SELECT s.job_id, s.accepted_at, l.expires_at, s.fingerprint, s.waits, s.queue, s.priority, s.ready_at
   FROM locked AS l
-  JOIN seen AS s ON s.job_id = l.job_id AND s.accepted_at = l.accepted_at AND s.expires_at = l.expires_at
+  JOIN seen AS s ON s.job_id = l.job_id AND s.accepted_at = l.accepted_at
 ),
 place AS MATERIALIZED (
   SELECT p.queue, p.priority, p.ready_at, p.job_id
   FROM onceq.pending AS p
   JOIN owned AS o ON p.queue = o.queue AND p.priority = o.priority AND p.ready_at = o.ready_at AND p.job_id = o.job_id
-  WHERE o.live AND p.fence = 0
+  WHERE o.waits AND p.fence = 0
   FOR UPDATE OF p
 ),
 replaced AS MATERIALIZED (
   SELECT
-    o.job_id, place.queue, place.priority, place.ready_at, clock.at,
+    o.job_id, o.fingerprint, place.queue, place.priority, place.ready_at, clock.at,
     CASE WHEN @hold::boolean THEN o.expires_at ELSE least(
       clock.at + sqlc.arg(window_us)::bigint * interval '1 microsecond',
       o.accepted_at + sqlc.narg(max_wait_us)::bigint * interval '1 microsecond')
@@ -90,13 +100,16 @@ rebound AS (
 ),
 noted AS (
   INSERT INTO onceq.event (at, job_id, attempt, kind, details)
-  SELECT r.at, r.job_id, 0, 'replaced', jsonb_build_object('run_at', r.due, 'fingerprint', encode(substring(@fingerprint::bytea FROM 2 FOR 6), 'hex'))
+  SELECT r.at, r.job_id, 0, 'replaced', jsonb_build_object(
+    'run_at', r.due,
+    'fingerprint', encode(substring(@fingerprint::bytea FROM 2 FOR 6), 'hex'),
+    'before', encode(substring(r.fingerprint FROM 2 FOR 6), 'hex'))
   FROM replaced AS r
 ),
 freed AS (
   DELETE FROM onceq.binding AS b
   USING owned AS o
-  WHERE b.key_hash = @key_hash::bytea AND NOT (o.live AND o.waits)
+  WHERE b.key_hash = @key_hash::bytea AND NOT o.waits
   RETURNING b.key_hash
 ),
 bound AS (
@@ -138,3 +151,33 @@ UNION ALL
 SELECT 'non_replaceable', r.job_id::text, r.reason, r.dead, false
 FROM refused AS r
 WHERE r.reason IS NOT NULL;
+
+-- name: RestartWindows :exec
+-- RestartWindows is RestartBindings for requests of which some are debounced: a
+-- debounced job's run time is the end of its window, so it moves with it.
+-- Nobody else sees these rows yet.
+WITH bound AS (
+  UPDATE onceq.binding AS b
+  SET
+    accepted_at = clock.at,
+    expires_at = clock.at + (b.expires_at - b.accepted_at)
+  FROM (SELECT clock_timestamp() AS at) AS clock
+  WHERE b.key_hash = ANY (@key_hashes::bytea[]) AND b.job_id = ANY (@job_ids::uuid[])
+  RETURNING b.job_id, b.mode, b.expires_at
+),
+moved AS MATERIALIZED (
+  SELECT DISTINCT j.id, j.queue, j.priority, greatest(j.run_at, j.accepted_at) AS ready_at, bound.expires_at AS due
+  FROM bound
+  JOIN onceq.job AS j ON j.id = bound.job_id
+  WHERE bound.mode = 2
+),
+rescheduled AS (
+  UPDATE onceq.job AS j
+  SET run_at = m.due
+  FROM moved AS m
+  WHERE j.id = m.id
+)
+UPDATE onceq.pending AS p
+SET ready_at = m.due
+FROM moved AS m
+WHERE p.queue = m.queue AND p.priority = m.priority AND p.ready_at = m.ready_at AND p.job_id = m.id;

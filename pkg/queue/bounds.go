@@ -171,11 +171,3 @@ func (p *problems) key(a admission) {
 	p.text("key", a.key, maxKeyBytes)
 	p.storable("scope", a.scope, maxScopeBytes)
 }
-
-// errUnsupported refuses the admissions that this version can't decide yet.
-func errUnsupported(a Admission) error {
-	if _, ok := a.(Debounce); ok {
-		return fmt.Errorf("%w: admission: this version does not admit Debounce yet", ErrInvalidRequest)
-	}
-	return nil
-}

@@ -30,8 +30,10 @@ var errUnsettled = errors.New("keys changed hands while they were decided")
 // that somebody else's transaction ended well, so a few are enough.
 const maxTries = 16
 
-// alone decides in transactions of the client's own and repeats those that
-// PostgreSQL could not fit between others.
+// alone decides in transactions of the client's own: one that is a single
+// statement and, when that met another request's transaction, one that keeps its
+// locks until it has an answer. It repeats what PostgreSQL could not fit between
+// others.
 func (c *Client) alone(ctx context.Context, d decision) ([]Result, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return nil, err
@@ -45,7 +47,7 @@ func (c *Client) alone(ctx context.Context, d decision) ([]Result, error) {
 		}
 		var results []Result
 		results, err = d.decide(ctx, c.own, true)
-		if refusedItself(err) {
+		if refusedItself(err) || errors.Is(err, errUnsettled) {
 			results, err = c.inOwn(ctx, d)
 		}
 		if !errors.Is(err, errUnsettled) && !retryable(err) {

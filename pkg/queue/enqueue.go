@@ -18,8 +18,11 @@ type single struct {
 // decisionFor picks the statement. A key that may stand under several hashes
 // needs the one for batches, which binds all of them or none.
 func (c *Client) decisionFor(p *prepared) decision {
-	if len(p.hashes) > 1 {
+	switch {
+	case len(p.hashes) > 1:
 		return c.batchOf([]*prepared{p})
+	case p.admission.mode == modeDebounce:
+		return debounced{p}
 	}
 	return single{c: c, p: p}
 }

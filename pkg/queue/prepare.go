@@ -68,9 +68,6 @@ func (c *Client) prepare(r Request) (*prepared, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := errUnsupported(r.Admission); err != nil {
-		return nil, err
-	}
 	id, err := uuid.NewV7()
 	if err != nil {
 		return nil, fmt.Errorf("make a job id: %w", err)
