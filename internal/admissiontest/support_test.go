@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -28,7 +29,12 @@ func newWorld(t testing.TB) *world {
 
 func newWorldWith(t testing.TB, cfg queue.Config, configure func(*pgxpool.Config)) *world {
 	t.Helper()
-	pool := newPool(t, configure)
+	pool := pgtest.NewWith(t, func(cfg *pgxpool.Config) {
+		cfg.MaxConns = 12
+		if configure != nil {
+			configure(cfg)
+		}
+	})
 	client, err := queue.New(pool, cfg)
 	if err != nil {
 		t.Fatal(err)

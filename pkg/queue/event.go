@@ -26,6 +26,8 @@ const (
 	EventCancelRequested EventKind = "cancel_requested"
 	EventCancelled       EventKind = "cancelled"
 	EventCheckpointSaved EventKind = "checkpoint_saved"
+	// EventPurged is the summary that a purge leaves; it belongs to no job.
+	EventPurged EventKind = "purged"
 )
 
 // Event is one step in a job's life.
