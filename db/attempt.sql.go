@@ -33,15 +33,24 @@ stored AS (
   SELECT clock_timestamp(), e.claimed_at, e.job_id, 1, e.attempt, e.worker_id
   FROM ended AS e
 ),
-freed AS (
+bound AS MATERIALIZED (
   -- Only for requests that asked for it (ReleaseFinished): the key is free with its job's end.
   -- The first condition spares batches without any the look at their jobs.
   -- An expired binding is free anyway, and whoever takes it over may hold its row for long.
-  DELETE FROM onceq.binding AS b
-  USING ended AS e
+  -- The order is that of every statement that locks several bindings.
+  SELECT b.key_hash
+  FROM ended AS e
   JOIN done AS d ON d.job_id = e.job_id
   JOIN onceq.job AS j ON j.id = e.job_id
-  WHERE (SELECT bool_or(done.frees) FROM done) AND d.frees AND b.key_hash = ANY (j.key_hash || coalesce(j.key_aliases, '{}')) AND b.job_id = j.id AND b.expires_at > clock_timestamp()
+  JOIN onceq.binding AS b ON b.key_hash = ANY (j.key_hash || coalesce(j.key_aliases, '{}')) AND b.job_id = j.id
+  WHERE (SELECT bool_or(done.frees) FROM done) AND d.frees AND b.expires_at > clock_timestamp()
+  ORDER BY b.scope COLLATE "C", b.key_hash
+  FOR UPDATE OF b
+),
+freed AS (
+  DELETE FROM onceq.binding AS b
+  USING bound
+  WHERE b.key_hash = bound.key_hash
 )
 SELECT e.job_id::text AS job_id
 FROM ended AS e
@@ -127,16 +136,24 @@ stored AS (
   FROM verdict AS v
   WHERE v.kind <> 'retry_scheduled'
 ),
+bound AS MATERIALIZED (
+  SELECT b.key_hash, v.key_release
+  FROM verdict AS v
+  JOIN onceq.binding AS b ON b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+  WHERE v.kind <> 'retry_scheduled' AND b.expires_at > clock_timestamp()
+  ORDER BY b.scope COLLATE "C", b.key_hash
+  FOR UPDATE OF b
+),
 freed AS (
   DELETE FROM onceq.binding AS b
-  USING verdict AS v
-  WHERE v.kind <> 'retry_scheduled' AND v.key_release > 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
+  USING bound
+  WHERE b.key_hash = bound.key_hash AND bound.key_release > 0
 ),
 marked AS (
   UPDATE onceq.binding AS b
   SET dead = true
-  FROM verdict AS v
-  WHERE v.kind <> 'retry_scheduled' AND v.key_release = 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
+  FROM bound
+  WHERE b.key_hash = bound.key_hash AND bound.key_release = 0
 ),
 noted AS (
   INSERT INTO onceq.event (at, job_id, attempt, kind, details)
@@ -241,16 +258,24 @@ stored AS (
   FROM verdict AS v
   WHERE v.kind = 'cancelled'
 ),
+bound AS MATERIALIZED (
+  SELECT b.key_hash, v.key_release
+  FROM verdict AS v
+  JOIN onceq.binding AS b ON b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+  WHERE v.kind = 'cancelled' AND b.expires_at > clock_timestamp()
+  ORDER BY b.scope COLLATE "C", b.key_hash
+  FOR UPDATE OF b
+),
 freed AS (
   DELETE FROM onceq.binding AS b
-  USING verdict AS v
-  WHERE v.kind = 'cancelled' AND v.key_release > 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
+  USING bound
+  WHERE b.key_hash = bound.key_hash AND bound.key_release > 0
 ),
 marked AS (
   UPDATE onceq.binding AS b
   SET dead = true
-  FROM verdict AS v
-  WHERE v.kind = 'cancelled' AND v.key_release = 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
+  FROM bound
+  WHERE b.key_hash = bound.key_hash AND bound.key_release = 0
 ),
 noted AS (
   INSERT INTO onceq.event (at, job_id, attempt, kind, details)

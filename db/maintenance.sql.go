@@ -21,6 +21,13 @@ expired AS MATERIALIZED (
   FROM onceq.binding AS b
   JOIN step ON step.place = b.ctid
   WHERE b.expires_at <= clock_timestamp()
+    AND CASE WHEN b.mode = 2 THEN (
+      SELECT p.job_id
+      FROM onceq.job AS j
+      JOIN onceq.pending AS p
+        ON p.queue = j.queue AND p.priority = j.priority AND p.ready_at = greatest(j.run_at, j.accepted_at) AND p.job_id = j.id AND p.fence = 0
+      WHERE j.id = b.job_id
+    ) IS NULL ELSE true END
   FOR UPDATE OF b SKIP LOCKED
 ),
 deleted AS (
@@ -51,6 +58,11 @@ type DeleteExpiredBindingsRow struct {
 // index and no scan of the whole), of which the expired ones are deleted. Rows
 // that somebody is taking over at this moment are passed by, so a step never
 // waits, and so can't deadlock. A step that looked at nothing ends the walk.
+//
+// An expired debounce binding whose job has never started stays: it is what
+// keeps a second pending job of its key from appearing. A job that has started
+// never waits like that again, so the look before the lock is enough. CASE keeps
+// it from being made for any other row.
 func (q *Queries) DeleteExpiredBindings(ctx context.Context, arg DeleteExpiredBindingsParams) (DeleteExpiredBindingsRow, error) {
 	row := q.db.QueryRow(ctx, deleteExpiredBindings, arg.After, arg.Rows)
 	var i DeleteExpiredBindingsRow
@@ -212,16 +224,24 @@ stored AS (
   FROM verdict AS v
   WHERE v.ending IS NOT NULL
 ),
+bound AS MATERIALIZED (
+  SELECT b.key_hash, v.key_release
+  FROM verdict AS v
+  JOIN onceq.binding AS b ON b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+  WHERE v.ending IS NOT NULL AND b.expires_at > clock_timestamp()
+  ORDER BY b.scope COLLATE "C", b.key_hash
+  FOR UPDATE OF b
+),
 freed AS (
   DELETE FROM onceq.binding AS b
-  USING verdict AS v
-  WHERE v.ending IS NOT NULL AND v.key_release > 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
+  USING bound
+  WHERE b.key_hash = bound.key_hash AND bound.key_release > 0
 ),
 marked AS (
   UPDATE onceq.binding AS b
   SET dead = true
-  FROM verdict AS v
-  WHERE v.ending IS NOT NULL AND v.key_release = 0 AND b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id AND b.expires_at > clock_timestamp()
+  FROM bound
+  WHERE b.key_hash = bound.key_hash AND bound.key_release = 0
 ),
 noted AS (
   INSERT INTO onceq.event (at, job_id, attempt, kind, details)

@@ -1,7 +1,6 @@
 package queuetest_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -85,29 +84,6 @@ func TestClient_outcomes(t *testing.T) {
 			})
 		}
 	}
-}
-
-// Debounce is not implemented yet; until then it says so.
-func TestClient_debounceIsRefused(t *testing.T) {
-	t.Parallel()
-	pool := pgtest.New(t)
-	other, sent, _ := observed(t, pool)
-	c := newClient(t, other, queue.Config{})
-
-	req := queue.Request{Type: "a", Admission: queue.Debounce{Key: "d", Window: time.Second}}
-	got := sent.during(func() {
-		_, err := c.EnqueueWithResult(t.Context(), req)
-		wantInvalid(t, err, "debounce")
-		if err != nil && !strings.Contains(err.Error(), "yet") {
-			t.Errorf("the refusal must say that debounce is not there yet: %v", err)
-		}
-		_, err = c.EnqueueMany(t.Context(), []queue.Request{{Type: "a"}, req})
-		wantInvalid(t, err, "debounce")
-	})
-	if len(got) != 0 {
-		t.Errorf("a refused request reached PostgreSQL: %q", got)
-	}
-	wantCounts(t, pool, 0, 0)
 }
 
 func TestResult_Dead(t *testing.T) {
