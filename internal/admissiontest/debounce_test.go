@@ -177,7 +177,7 @@ func TestDebounce_refusals(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			for _, way := range []string{"single"} {
+			for _, way := range []string{"single", "batch"} {
 				key := c.name + " " + way
 				id := c.before(key)
 				tx, err := w.pool.Begin(w.ctx)

@@ -11,7 +11,8 @@ import (
 	"github.com/onceq/onceq/db"
 )
 
-// batch is the decision about several requests, in queries/enqueue_many.sql.
+// batch is the decision about several requests, in queries/enqueue_many.sql, or
+// in queries/debounce_many.sql when one of them is debounced.
 type batch struct {
 	c        *Client
 	requests []*prepared
@@ -22,6 +23,8 @@ type batch struct {
 	// refused tells that two requests with one key differ: the batch is sent only
 	// to learn what to name in the conflict.
 	refused bool
+	// series are the requests of each debounced key, by its leader's index.
+	series map[int]*series
 }
 
 // maxConflicts bounds how many conflicts of one batch are reported.
@@ -62,18 +65,26 @@ func (c *Client) newBatch(reqs []Request) (*batch, error) {
 }
 
 func (c *Client) batchOf(ps []*prepared) *batch {
-	b := &batch{c: c, requests: ps, leader: make([]int, len(ps))}
+	b := &batch{c: c, requests: ps, leader: make([]int, len(ps)), series: map[int]*series{}}
 	first := make(map[string]int, len(ps))
 	for i, p := range ps {
 		b.leader[i] = i
 		if !p.keyed() {
 			continue
 		}
-		if f, ok := first[string(p.hashes[0])]; ok {
+		f, repeated := first[string(p.hashes[0])]
+		switch {
+		case !repeated:
+			first[string(p.hashes[0])] = i
+			if p.admission.mode == modeDebounce {
+				b.series[i] = newSeries(p)
+			}
+		case p.admission.mode == modeDebounce && b.series[f] != nil:
+			b.leader[i] = f
+			b.series[f].add(p)
+		default:
 			b.leader[i] = f
 			b.refused = b.refused || p.fingerprint != ps[f].fingerprint
-		} else {
-			first[string(p.hashes[0])] = i
 		}
 	}
 	return b
@@ -88,6 +99,9 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 	params.Refused = b.refused
 	params.WakeQueues = wake.queues
 	params.Wake = b.c.schema
+	if len(b.series) > 0 {
+		return b.decideMixed(ctx, q, params, sent, wake)
+	}
 	rows, err := q.EnqueueMany(ctx, params)
 	if err != nil {
 		wake.done(false, false)
@@ -124,10 +138,14 @@ func (b *batch) params() (db.EnqueueManyParams, []int) {
 	var binds []bind
 	slack := maxSlack
 	for i, p := range b.requests {
+		slack = min(slack, p.slack())
 		if b.leader[i] != i {
 			continue
 		}
 		sent = append(sent, i)
+		if s := b.series[i]; s != nil {
+			p = s.folded()
+		}
 		r := p.request
 		a.JobIds = append(a.JobIds, p.id)
 		a.RunAts = append(a.RunAts, orEmpty(instantText(r.RunAt)))
@@ -151,7 +169,6 @@ func (b *batch) params() (db.EnqueueManyParams, []int) {
 			binds = append(binds, bind{p, hash, int64(len(sent))})
 		}
 		a.Aliased = a.Aliased || len(p.hashes) > 1
-		slack = min(slack, p.slack())
 	}
 	a.SlackUs = slack.Microseconds()
 	addBinds(&a, binds)
@@ -189,19 +206,32 @@ func (b *batch) results(sent []int, rows []db.EnqueueManyRow) (results []Result,
 	met := make(map[int]held, len(rows)-1)
 	for _, row := range rows[1:] {
 		i := sent[row.Ord-1]
-		// While a secret is rotated one key can stand under several hashes; a
-		// binding that differs decides.
-		if h, ok := met[i]; !ok || h.fingerprint == nil && row.HeldFingerprint != nil {
-			met[i] = held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead, expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint}
-		}
+		met[i] = deciding(met, i, held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead, expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
 	}
+	if results, made, err = b.answers(met, nil); err != nil {
+		return nil, false, err
+	}
+	if s := rows[0]; s.Made != s.Wanted {
+		return nil, false, errUnsettled
+	}
+	return results, made, nil
+}
+
+// answers are the results of all requests: met are the live bindings of leaders
+// that are not debounced, told what was said to those that are. It reports
+// whether a job was made that may be ready.
+func (b *batch) answers(met map[int]held, told map[int]Result) (results []Result, made bool, err error) {
 	results = make([]Result, len(b.requests))
+	nth := map[int]int{} // how many requests of a series were answered
 	var conflicts []error
 	for i, p := range b.requests {
 		first := b.leader[i]
 		h, isHeld := met[first]
 		var refused error
 		switch {
+		case b.series[first] != nil:
+			results[i] = b.series[first].answer(nth[first], told[first])
+			nth[first]++
 		case isHeld:
 			results[i], refused = p.answer(i, h.asMetBy(p, b.requests[first]))
 		case first == i:
@@ -219,9 +249,6 @@ func (b *batch) results(sent []int, rows []db.EnqueueManyRow) (results []Result,
 	}
 	if err := errors.Join(conflicts...); err != nil {
 		return nil, false, err
-	}
-	if s := rows[0]; s.Made != s.Wanted {
-		return nil, false, errUnsettled
 	}
 	return results, made, nil
 }

@@ -84,7 +84,9 @@ func (c *Client) prepare(r Request) (*prepared, error) {
 
 // seemsReady tells whether the job may be ready at once. This process's clock is
 // good enough for it: it decides about wake-ups alone, which are hints.
-func (p *prepared) seemsReady() bool { return time.Until(p.request.RunAt) < time.Second }
+func (p *prepared) seemsReady() bool {
+	return p.admission.mode != modeDebounce && time.Until(p.request.RunAt) < time.Second
+}
 
 // keyHashes are the hashes under which a key may stand, the newest secret's
 // first.

@@ -1,0 +1,104 @@
+package queue
+
+import (
+	"context"
+	"encoding/hex"
+	"fmt"
+
+	"github.com/onceq/onceq/db"
+)
+
+// decideMixed is the decision about a batch in which some request is debounced,
+// in queries/debounce_many.sql. plain is what the statement has in common with
+// the one for other batches.
+func (b *batch) decideMixed(ctx context.Context, q *db.Queries, plain db.EnqueueManyParams, sent []int, wake wakeRight) ([]Result, error) {
+	rows, err := q.DebounceMany(ctx, b.mixedParams(plain, sent))
+	if err != nil {
+		wake.done(false, false)
+		return nil, err
+	}
+	met, told := b.read(sent, rows[1:])
+	results, made, err := b.answers(met, told)
+	if err == nil && !rows[0].Settled {
+		err = errUnsettled
+	}
+	wake.done(rows[0].Wakes > 0, err == nil && made)
+	if err != nil {
+		return nil, err
+	}
+	if rows[0].Waited {
+		err = q.RestartWindows(ctx, db.RestartWindowsParams{KeyHashes: plain.BindHashes, JobIds: plain.JobIds})
+	}
+	return results, err
+}
+
+func (b *batch) mixedParams(a db.EnqueueManyParams, sent []int) db.DebounceManyParams {
+	m := db.DebounceManyParams{
+		JobIds: a.JobIds, RunAts: a.RunAts, Deadlines: a.Deadlines, ExecutionTimeoutsUs: a.ExecutionTimeoutsUs, Priorities: a.Priorities,
+		MaxAttempts: a.MaxAttempts, Queues: a.Queues, Types: a.Types, Payloads: a.Payloads, Retries: a.Retries, Tags: a.Tags,
+		ConcurrencyKeys: a.ConcurrencyKeys, Modes: a.Modes, Releases: a.Releases, Scopes: a.Scopes, KeyPreviews: a.KeyPreviews,
+		KeyLengths: a.KeyLengths, KeyHashes: a.KeyHashes,
+		BindHashes: a.BindHashes, BindOrds: a.BindOrds, BindJobIds: a.BindJobIds, BindModes: a.BindModes, BindTtlsUs: a.BindTtlsUs,
+		BindScopes: a.BindScopes, BindFingerprints: a.BindFingerprints,
+		Refused: a.Refused, Aliased: a.Aliased, Wake: a.Wake, WakeQueues: a.WakeQueues, SlackUs: a.SlackUs, Alone: a.Alone,
+	}
+	none := &series{followAt: -1}
+	for _, i := range sent {
+		s := b.series[i]
+		if s == nil {
+			s = none
+		}
+		m.TtlsUs = append(m.TtlsUs, s.fresh.Microseconds())
+		m.FollowsUs = append(m.FollowsUs, s.follow.Microseconds())
+		m.FollowTurns = append(m.FollowTurns, int32(s.followAt+1))
+		m.Digests = append(m.Digests, s.digests())
+	}
+	for _, ord := range a.BindOrds {
+		s := b.series[sent[ord-1]]
+		if s == nil {
+			s = none
+		}
+		m.BindFollowsUs = append(m.BindFollowsUs, s.follow.Microseconds())
+		m.BindHolds = append(m.BindHolds, s.hold)
+		m.BindWindowsUs = append(m.BindWindowsUs, s.window.Microseconds())
+		m.BindMaxWaitsUs = append(m.BindMaxWaitsUs, s.maxWait.Microseconds())
+	}
+	return m
+}
+
+// read sorts the answer's rows: the live bindings met by leaders that are not
+// debounced, and what is said to those that are.
+func (b *batch) read(sent []int, rows []db.DebounceManyRow) (met map[int]held, told map[int]Result) {
+	met, told = map[int]held{}, map[int]Result{}
+	for _, row := range rows {
+		i := sent[row.Ord-1]
+		switch row.Answer {
+		case "held":
+			met[i] = deciding(met, i, held{jobID: row.HeldJobID, mode: &row.HeldMode, dead: &row.HeldDead,
+				expiresAt: new(fmt.Sprintf("%d.%06d", row.HeldExpiresUs/1e6, row.HeldExpiresUs%1e6)), fingerprint: hexOf(row.HeldFingerprint)})
+		case string(OutcomeReplaced):
+			told[i] = Result{JobID: JobID(row.HeldJobID), Outcome: OutcomeReplaced}
+		default:
+			told[i] = Result{JobID: JobID(row.HeldJobID), Outcome: OutcomeNonReplaceable, Reason: NonReplaceableReason(row.Answer), Dead: row.HeldDead}
+		}
+	}
+	return met, told
+}
+
+// deciding is the binding that decides, of those that one request has met: while
+// a secret is rotated one key can stand under several hashes, and one that
+// differs decides.
+func deciding(met map[int]held, i int, h held) held {
+	if before, ok := met[i]; ok && (before.fingerprint != nil || h.fingerprint == nil) {
+		return before
+	}
+	return h
+}
+
+// hexOf is stored bytes as held takes them, nil for none.
+func hexOf(stored []byte) *string {
+	if stored == nil {
+		return nil
+	}
+	return new(hex.EncodeToString(stored))
+}
