@@ -28,12 +28,13 @@ WITH request AS MATERIALIZED (
     ttl_us, follow_us, follow_turn, digests, ord)
 ),
 bind AS MATERIALIZED (
-  SELECT b.key_hash, b.ord, b.job_id, b.mode, b.ttl_us, b.scope, b.fingerprint, b.follow_us, b.hold, b.window_us, b.max_wait_us, b.turn
+  SELECT b.key_hash, b.ord, b.job_id, b.mode, b.ttl_us, b.scope, b.fingerprint, b.follow_us, b.hold, b.window_us, b.max_wait_us, b.cut_us, b.turn
   FROM ROWS FROM (
     unnest($23::bytea[]), unnest($24::bigint[]), unnest($25::uuid[]), unnest($26::smallint[]),
     unnest($27::bigint[]), unnest($28::text[]), unnest($29::bytea[]),
-    unnest($30::bigint[]), unnest($31::boolean[]), unnest($32::bigint[]), unnest($33::bigint[])
-  ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, follow_us, hold, window_us, max_wait_us, turn)
+    unnest($30::bigint[]), unnest($31::boolean[]), unnest($32::bigint[]), unnest($33::bigint[]),
+    unnest($34::bigint[])
+  ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, follow_us, hold, window_us, max_wait_us, cut_us, turn)
 ),
 clock AS MATERIALIZED (
   SELECT clock_timestamp() AS at
@@ -41,7 +42,7 @@ clock AS MATERIALIZED (
 seen AS MATERIALIZED (
   SELECT
     bind.ord, bind.turn, bind.key_hash, bind.mode AS asked, bind.fingerprint AS asked_fingerprint, bind.scope,
-    bind.follow_us, bind.hold, bind.window_us, bind.max_wait_us,
+    bind.follow_us, bind.hold, bind.window_us, bind.max_wait_us, bind.cut_us,
     b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint,
     b.expires_at > clock.at AS live, b.expires_at <= statement_timestamp() AS over,
     b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same,
@@ -62,7 +63,7 @@ seen AS MATERIALIZED (
 verdict AS MATERIALIZED (
   SELECT DISTINCT ON (k.ord) k.ord, k.kind, k.job_id, k.dead, k.kind = 5 OR k.kind = 4 AND k.follow_us > 0 AS fresh
   FROM (
-    SELECT s.ord, s.turn, s.key_hash, s.asked, s.asked_fingerprint, s.scope, s.follow_us, s.hold, s.window_us, s.max_wait_us, s.job_id, s.mode, s.dead, s.expires_at, s.fingerprint, s.live, s.over, s.same, s.waits, s.queue, s.priority, s.ready_at, CASE WHEN s.live AND s.mode <> 2 THEN 1 WHEN s.waits AND NOT s.over THEN 2 WHEN s.waits THEN 3 WHEN s.live THEN 4 ELSE 5 END AS kind
+    SELECT s.ord, s.turn, s.key_hash, s.asked, s.asked_fingerprint, s.scope, s.follow_us, s.hold, s.window_us, s.max_wait_us, s.cut_us, s.job_id, s.mode, s.dead, s.expires_at, s.fingerprint, s.live, s.over, s.same, s.waits, s.queue, s.priority, s.ready_at, CASE WHEN s.live AND s.mode <> 2 THEN 1 WHEN s.waits AND NOT s.over THEN 2 WHEN s.waits THEN 3 WHEN s.live THEN 4 ELSE 5 END AS kind
     FROM seen AS s
     WHERE s.asked = 2
   ) AS k
@@ -82,7 +83,7 @@ over AS MATERIALIZED (
   SELECT s.job_id FROM seen AS s WHERE s.ord IN (SELECT v.ord FROM verdict AS v WHERE v.fresh)
 ),
 goes AS MATERIALIZED (
-  SELECT clock.at FROM clock WHERE NOT $34::boolean AND NOT EXISTS (SELECT FROM seen AS s WHERE s.asked <> 2 AND s.live AND NOT s.same)
+  SELECT clock.at FROM clock WHERE NOT $35::boolean AND NOT EXISTS (SELECT FROM seen AS s WHERE s.asked <> 2 AND s.live AND NOT s.same)
 ),
 wanted AS MATERIALIZED (
   SELECT
@@ -93,7 +94,7 @@ wanted AS MATERIALIZED (
   WHERE bind.ord NOT IN (SELECT a.ord FROM answered AS a)
 ),
 retained AS MATERIALIZED (
-  SELECT s.ord, s.turn, s.key_hash, s.asked, s.asked_fingerprint, s.scope, s.follow_us, s.hold, s.window_us, s.max_wait_us, s.job_id, s.mode, s.dead, s.expires_at, s.fingerprint, s.live, s.over, s.same, s.waits, s.queue, s.priority, s.ready_at
+  SELECT s.ord, s.turn, s.key_hash, s.asked, s.asked_fingerprint, s.scope, s.follow_us, s.hold, s.window_us, s.max_wait_us, s.cut_us, s.job_id, s.mode, s.dead, s.expires_at, s.fingerprint, s.live, s.over, s.same, s.waits, s.queue, s.priority, s.ready_at
   FROM goes
   CROSS JOIN seen AS s
   WHERE (s.ord, s.job_id) IN (SELECT v.ord, v.job_id FROM verdict AS v WHERE v.kind = 2)
@@ -122,7 +123,7 @@ bound AS (
 ),
 locked AS MATERIALIZED (
   -- The locks are held already; this reads what is locked. Counting bound first keeps it after them.
-  SELECT r.ord, r.turn, r.key_hash, r.job_id, r.asked_fingerprint, r.hold, r.window_us, r.max_wait_us,
+  SELECT r.ord, r.turn, r.key_hash, r.job_id, r.asked_fingerprint, r.hold, r.window_us, r.max_wait_us, r.cut_us,
     r.queue, r.priority, r.ready_at, b.accepted_at, b.expires_at, b.fingerprint
   FROM retained AS r
   CROSS JOIN LATERAL (
@@ -133,8 +134,8 @@ locked AS MATERIALIZED (
   ) AS b
 ),
 place AS MATERIALIZED (
-  SELECT l.ord, l.turn, l.key_hash, l.job_id, l.asked_fingerprint, l.hold, l.window_us, l.max_wait_us, l.queue, l.priority, l.ready_at, l.accepted_at, l.expires_at, l.fingerprint, p.place
-  FROM (SELECT DISTINCT ON (k.ord) k.ord, k.turn, k.key_hash, k.job_id, k.asked_fingerprint, k.hold, k.window_us, k.max_wait_us, k.queue, k.priority, k.ready_at, k.accepted_at, k.expires_at, k.fingerprint FROM locked AS k ORDER BY k.ord, k.turn) AS l
+  SELECT l.ord, l.turn, l.key_hash, l.job_id, l.asked_fingerprint, l.hold, l.window_us, l.max_wait_us, l.cut_us, l.queue, l.priority, l.ready_at, l.accepted_at, l.expires_at, l.fingerprint, p.place
+  FROM (SELECT DISTINCT ON (k.ord) k.ord, k.turn, k.key_hash, k.job_id, k.asked_fingerprint, k.hold, k.window_us, k.max_wait_us, k.cut_us, k.queue, k.priority, k.ready_at, k.accepted_at, k.expires_at, k.fingerprint FROM locked AS k ORDER BY k.ord, k.turn) AS l
   CROSS JOIN LATERAL (
     SELECT o.ctid::tid AS place
     FROM onceq.pending AS o
@@ -149,6 +150,12 @@ settled AS MATERIALIZED (
   CROSS JOIN (SELECT count(*) AS n FROM locked) AS still
   CROSS JOIN (SELECT count(*) AS n FROM place) AS waiting
 ),
+cut AS MATERIALIZED (
+  SELECT p.ord, p.job_id, settled.at - p.accepted_at AS age
+  FROM place AS p
+  CROSS JOIN settled
+  WHERE p.cut_us > 0 AND p.accepted_at + p.cut_us * interval '1 microsecond' <= settled.at
+),
 replaced AS MATERIALIZED (
   SELECT
     p.ord, p.job_id, p.place, p.fingerprint AS before, settled.at,
@@ -158,7 +165,7 @@ replaced AS MATERIALIZED (
     END AS due
   FROM place AS p
   CROSS JOIN settled
-  WHERE p.expires_at > settled.at
+  WHERE p.expires_at > settled.at AND p.ord NOT IN (SELECT cut.ord FROM cut)
 ),
 left_place AS (
   DELETE FROM onceq.pending AS p
@@ -167,7 +174,7 @@ left_place AS (
   RETURNING p.job_id
 ),
 changed AS MATERIALIZED (
-  -- FULL, so that this is never a loop over all pairs; coalesce keeps it FULL.
+  -- FULL, so that this is never a loop over all pairs; coalesce and MATERIALIZED keep it FULL.
   SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.ttl_us, r.follow_us, r.follow_turn, r.digests, r.ord, x.job_id AS retained_id, x.due, x.at, x.before
   FROM request AS r
   FULL JOIN replaced AS x ON x.ord = r.ord
@@ -185,16 +192,17 @@ redefined AS (
   WHERE j.id = c.retained_id
   RETURNING j.id, j.accepted_at, j.run_at, j.deadline, j.priority, j.queue, j.type, j.concurrency_key
 ),
+extended AS MATERIALIZED (
+  SELECT l.key_hash, l.asked_fingerprint, x.due
+  FROM locked AS l
+  FULL JOIN replaced AS x ON x.ord = l.ord
+  WHERE coalesce(x.ord, 0) > 0
+),
 rebound AS (
   UPDATE onceq.binding AS b
-  SET expires_at = k.due, fingerprint = k.asked_fingerprint
-  FROM (
-    SELECT l.key_hash, l.asked_fingerprint, x.due
-    FROM locked AS l
-    FULL JOIN replaced AS x ON x.ord = l.ord
-    WHERE coalesce(x.ord, 0) > 0
-  ) AS k
-  WHERE b.key_hash = k.key_hash
+  SET expires_at = x.due, fingerprint = x.asked_fingerprint
+  FROM extended AS x
+  WHERE b.key_hash = x.key_hash
 ),
 accepted AS MATERIALIZED (
   SELECT
@@ -218,7 +226,7 @@ stored AS (
     a.priority, a.max_attempts, a.queue, a.type, a.payload::jsonb, nullif(a.retry, '')::jsonb, nullif(a.tags, '')::text[],
     nullif(a.concurrency_key, ''),
     nullif(a.mode, 0), CASE WHEN a.mode > 0 THEN a.release END, CASE WHEN a.mode > 0 THEN a.key_length END, CASE WHEN a.mode > 0 THEN a.key_hash END,
-    CASE WHEN $35::boolean AND a.mode > 0
+    CASE WHEN $36::boolean AND a.mode > 0
       THEN ARRAY(SELECT bind.key_hash FROM bind WHERE bind.ord = a.ord AND bind.key_hash <> a.key_hash)
     END,
     CASE WHEN a.mode > 0 THEN a.scope END, CASE WHEN a.mode > 0 THEN a.key_preview END
@@ -250,42 +258,45 @@ noted AS (
   CROSS JOIN LATERAL generate_series(e.made + 1, octet_length(e.digests) / 6) AS n
 ),
 woken AS MATERIALIZED (
-  SELECT pg_notify($36::text, ready.queue)
+  SELECT pg_notify($37::text, ready.queue)
   FROM (SELECT DISTINCT a.queue FROM accepted AS a WHERE a.due <= a.at) AS ready
-  WHERE ready.queue = ANY ($37::text[])
+  WHERE ready.queue = ANY ($38::text[])
 ),
 summary AS MATERIALIZED (
   SELECT
     settled.made = (SELECT count(*) FROM wanted)
       AND settled.still = (SELECT count(*) FROM retained)
       AND (SELECT count(*) FROM replaced) = (SELECT count(DISTINCT r.ord) FROM retained AS r) AS settled,
-    settled.made > 0 AND settled.at - clock.at > $38::bigint * interval '1 microsecond' AS waited
+    settled.made > 0 AND settled.at - clock.at > $39::bigint * interval '1 microsecond' AS waited
   FROM settled
   CROSS JOIN clock
 )
 SELECT
   0::bigint AS ord,
   s.settled::boolean AS settled, s.waited::boolean AS waited,
-  (CASE WHEN $39::boolean AND (NOT s.settled OR s.waited)
+  (CASE WHEN $40::boolean AND (NOT s.settled OR s.waited)
     THEN ('onceq waited for another transaction and asks again: ' || s.settled::text)::bigint
     ELSE (SELECT count(*) FROM woken)
   END)::bigint AS wakes,
   ''::text AS answer, ''::text AS held_job_id, 0::smallint AS held_mode, false AS held_dead,
-  0::bigint AS held_expires_us, NULL::bytea AS held_fingerprint
+  0::bigint AS age_us, NULL::text AS held_expires_at, NULL::text AS held_fingerprint
 FROM summary AS s
 UNION ALL
 SELECT
   s.ord, true, false, 0,
-  'held', s.job_id::text, s.mode, s.dead, (extract(epoch FROM s.expires_at) * 1000000)::bigint, CASE WHEN s.same THEN NULL ELSE s.fingerprint END
+  'held', s.job_id::text, s.mode, s.dead, 0, extract(epoch FROM s.expires_at)::text, CASE WHEN s.same THEN NULL ELSE encode(s.fingerprint, 'hex') END
 FROM seen AS s
 WHERE s.asked <> 2 AND s.live
 UNION ALL
 SELECT
   v.ord, true, false, 0,
   CASE v.kind WHEN 1 THEN 'incompatible_mode' WHEN 2 THEN 'replaced' WHEN 3 THEN 'window_elapsed' ELSE 'not_pending' END,
-  v.job_id::text, 2::smallint, v.dead, 0, NULL
+  v.job_id::text, 2::smallint, v.dead, 0, NULL, NULL
 FROM verdict AS v
 WHERE v.kind < 5
+UNION ALL
+SELECT c.ord, true, false, 0, 'cut', c.job_id::text, 2::smallint, false, (extract(epoch FROM c.age) * 1000000)::bigint, NULL, NULL
+FROM cut AS c
 `
 
 type DebounceManyParams struct {
@@ -322,6 +333,7 @@ type DebounceManyParams struct {
 	BindHolds           []bool
 	BindWindowsUs       []int64
 	BindMaxWaitsUs      []int64
+	BindCutsUs          []int64
 	Refused             bool
 	Aliased             bool
 	Wake                string
@@ -339,8 +351,9 @@ type DebounceManyRow struct {
 	HeldJobID       string
 	HeldMode        int16
 	HeldDead        bool
-	HeldExpiresUs   int64
-	HeldFingerprint []byte
+	AgeUs           int64
+	HeldExpiresAt   *string
+	HeldFingerprint *string
 }
 
 // DebounceMany is EnqueueMany for a batch in which at least one request is
@@ -368,6 +381,11 @@ type DebounceManyRow struct {
 // proposal names the job that it has already. Then places are locked, then the
 // clock is read, then everything is written. A batch of refusals and repeats
 // writes and locks nothing.
+//
+// A request whose longest wait is over ends the window at once, so those of its
+// key that follow it in the batch would find it over. cut_us is the shortest wait
+// of those that are followed; where it is over, the statement tells how old the
+// binding is (cut), and the caller asks again with the requests up to that one.
 //
 // The first row (ord 0) is the summary. Not settled means that a key or a place
 // changed while it was waited for, or a window ended: nothing may be kept, as in
@@ -407,6 +425,7 @@ func (q *Queries) DebounceMany(ctx context.Context, arg DebounceManyParams) ([]D
 		arg.BindHolds,
 		arg.BindWindowsUs,
 		arg.BindMaxWaitsUs,
+		arg.BindCutsUs,
 		arg.Refused,
 		arg.Aliased,
 		arg.Wake,
@@ -430,7 +449,8 @@ func (q *Queries) DebounceMany(ctx context.Context, arg DebounceManyParams) ([]D
 			&i.HeldJobID,
 			&i.HeldMode,
 			&i.HeldDead,
-			&i.HeldExpiresUs,
+			&i.AgeUs,
+			&i.HeldExpiresAt,
 			&i.HeldFingerprint,
 		); err != nil {
 			return nil, err

@@ -23,6 +23,11 @@
 -- clock is read, then everything is written. A batch of refusals and repeats
 -- writes and locks nothing.
 --
+-- A request whose longest wait is over ends the window at once, so those of its
+-- key that follow it in the batch would find it over. cut_us is the shortest wait
+-- of those that are followed; where it is over, the statement tells how old the
+-- binding is (cut), and the caller asks again with the requests up to that one.
+--
 -- The first row (ord 0) is the summary. Not settled means that a key or a place
 -- changed while it was waited for, or a window ended: nothing may be kept, as in
 -- EnqueueMany.
@@ -48,8 +53,9 @@ bind AS MATERIALIZED (
   FROM ROWS FROM (
     unnest(@bind_hashes::bytea[]), unnest(@bind_ords::bigint[]), unnest(@bind_job_ids::uuid[]), unnest(@bind_modes::smallint[]),
     unnest(@bind_ttls_us::bigint[]), unnest(@bind_scopes::text[]), unnest(@bind_fingerprints::bytea[]),
-    unnest(@bind_follows_us::bigint[]), unnest(@bind_holds::boolean[]), unnest(@bind_windows_us::bigint[]), unnest(@bind_max_waits_us::bigint[])
-  ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, follow_us, hold, window_us, max_wait_us, turn)
+    unnest(@bind_follows_us::bigint[]), unnest(@bind_holds::boolean[]), unnest(@bind_windows_us::bigint[]), unnest(@bind_max_waits_us::bigint[]),
+    unnest(@bind_cuts_us::bigint[])
+  ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, follow_us, hold, window_us, max_wait_us, cut_us, turn)
 ),
 clock AS MATERIALIZED (
   SELECT clock_timestamp() AS at
@@ -57,7 +63,7 @@ clock AS MATERIALIZED (
 seen AS MATERIALIZED (
   SELECT
     bind.ord, bind.turn, bind.key_hash, bind.mode AS asked, bind.fingerprint AS asked_fingerprint, bind.scope,
-    bind.follow_us, bind.hold, bind.window_us, bind.max_wait_us,
+    bind.follow_us, bind.hold, bind.window_us, bind.max_wait_us, bind.cut_us,
     b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint,
     b.expires_at > clock.at AS live, b.expires_at <= statement_timestamp() AS over,
     b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same,
@@ -138,7 +144,7 @@ bound AS (
 ),
 locked AS MATERIALIZED (
   -- The locks are held already; this reads what is locked. Counting bound first keeps it after them.
-  SELECT r.ord, r.turn, r.key_hash, r.job_id, r.asked_fingerprint, r.hold, r.window_us, r.max_wait_us,
+  SELECT r.ord, r.turn, r.key_hash, r.job_id, r.asked_fingerprint, r.hold, r.window_us, r.max_wait_us, r.cut_us,
     r.queue, r.priority, r.ready_at, b.accepted_at, b.expires_at, b.fingerprint
   FROM retained AS r
   CROSS JOIN LATERAL (
@@ -165,6 +171,12 @@ settled AS MATERIALIZED (
   CROSS JOIN (SELECT count(*) AS n FROM locked) AS still
   CROSS JOIN (SELECT count(*) AS n FROM place) AS waiting
 ),
+cut AS MATERIALIZED (
+  SELECT p.ord, p.job_id, settled.at - p.accepted_at AS age
+  FROM place AS p
+  CROSS JOIN settled
+  WHERE p.cut_us > 0 AND p.accepted_at + p.cut_us * interval '1 microsecond' <= settled.at
+),
 replaced AS MATERIALIZED (
   SELECT
     p.ord, p.job_id, p.place, p.fingerprint AS before, settled.at,
@@ -174,7 +186,7 @@ replaced AS MATERIALIZED (
     END AS due
   FROM place AS p
   CROSS JOIN settled
-  WHERE p.expires_at > settled.at
+  WHERE p.expires_at > settled.at AND p.ord NOT IN (SELECT cut.ord FROM cut)
 ),
 left_place AS (
   DELETE FROM onceq.pending AS p
@@ -183,7 +195,7 @@ left_place AS (
   RETURNING p.job_id
 ),
 changed AS MATERIALIZED (
-  -- FULL, so that this is never a loop over all pairs; coalesce keeps it FULL.
+  -- FULL, so that this is never a loop over all pairs; coalesce and MATERIALIZED keep it FULL.
   SELECT r.*, x.job_id AS retained_id, x.due, x.at, x.before
   FROM request AS r
   FULL JOIN replaced AS x ON x.ord = r.ord
@@ -201,16 +213,17 @@ redefined AS (
   WHERE j.id = c.retained_id
   RETURNING j.id, j.accepted_at, j.run_at, j.deadline, j.priority, j.queue, j.type, j.concurrency_key
 ),
+extended AS MATERIALIZED (
+  SELECT l.key_hash, l.asked_fingerprint, x.due
+  FROM locked AS l
+  FULL JOIN replaced AS x ON x.ord = l.ord
+  WHERE coalesce(x.ord, 0) > 0
+),
 rebound AS (
   UPDATE onceq.binding AS b
-  SET expires_at = k.due, fingerprint = k.asked_fingerprint
-  FROM (
-    SELECT l.key_hash, l.asked_fingerprint, x.due
-    FROM locked AS l
-    FULL JOIN replaced AS x ON x.ord = l.ord
-    WHERE coalesce(x.ord, 0) > 0
-  ) AS k
-  WHERE b.key_hash = k.key_hash
+  SET expires_at = x.due, fingerprint = x.asked_fingerprint
+  FROM extended AS x
+  WHERE b.key_hash = x.key_hash
 ),
 accepted AS MATERIALIZED (
   SELECT
@@ -287,18 +300,21 @@ SELECT
     ELSE (SELECT count(*) FROM woken)
   END)::bigint AS wakes,
   ''::text AS answer, ''::text AS held_job_id, 0::smallint AS held_mode, false AS held_dead,
-  0::bigint AS held_expires_us, NULL::bytea AS held_fingerprint
+  0::bigint AS age_us, NULL::text AS held_expires_at, NULL::text AS held_fingerprint
 FROM summary AS s
 UNION ALL
 SELECT
   s.ord, true, false, 0,
-  'held', s.job_id::text, s.mode, s.dead, (extract(epoch FROM s.expires_at) * 1000000)::bigint, CASE WHEN s.same THEN NULL ELSE s.fingerprint END
+  'held', s.job_id::text, s.mode, s.dead, 0, extract(epoch FROM s.expires_at)::text, CASE WHEN s.same THEN NULL ELSE encode(s.fingerprint, 'hex') END
 FROM seen AS s
 WHERE s.asked <> 2 AND s.live
 UNION ALL
 SELECT
   v.ord, true, false, 0,
   CASE v.kind WHEN 1 THEN 'incompatible_mode' WHEN 2 THEN 'replaced' WHEN 3 THEN 'window_elapsed' ELSE 'not_pending' END,
-  v.job_id::text, 2::smallint, v.dead, 0, NULL
+  v.job_id::text, 2::smallint, v.dead, 0, NULL, NULL
 FROM verdict AS v
-WHERE v.kind < 5;
+WHERE v.kind < 5
+UNION ALL
+SELECT c.ord, true, false, 0, 'cut', c.job_id::text, 2::smallint, false, (extract(epoch FROM c.age) * 1000000)::bigint, NULL, NULL
+FROM cut AS c;

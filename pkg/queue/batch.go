@@ -25,6 +25,8 @@ type batch struct {
 	refused bool
 	// series are the requests of each debounced key, by its leader's index.
 	series map[int]*series
+	// short are those of the series that this try sends cut short.
+	short map[int]*series
 }
 
 // maxConflicts bounds how many conflicts of one batch are reported.
@@ -65,7 +67,7 @@ func (c *Client) newBatch(reqs []Request) (*batch, error) {
 }
 
 func (c *Client) batchOf(ps []*prepared) *batch {
-	b := &batch{c: c, requests: ps, leader: make([]int, len(ps)), series: map[int]*series{}}
+	b := &batch{c: c, requests: ps, leader: make([]int, len(ps)), series: map[int]*series{}, short: map[int]*series{}}
 	first := make(map[string]int, len(ps))
 	for i, p := range ps {
 		b.leader[i] = i
@@ -93,6 +95,9 @@ func (c *Client) batchOf(ps []*prepared) *batch {
 func (b *batch) partial() bool { return true }
 
 func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result, error) {
+	if alone {
+		clear(b.short) // what it commits can't be looked at first
+	}
 	wake := b.c.waker.reserve(b.readyQueues()...)
 	params, sent := b.params()
 	params.Alone = alone
@@ -143,7 +148,7 @@ func (b *batch) params() (db.EnqueueManyParams, []int) {
 			continue
 		}
 		sent = append(sent, i)
-		if s := b.series[i]; s != nil {
+		if s := b.sends(i); s != nil {
 			p = s.folded()
 		}
 		r := p.request
@@ -230,7 +235,7 @@ func (b *batch) answers(met map[int]held, told map[int]Result) (results []Result
 		var refused error
 		switch {
 		case b.series[first] != nil:
-			results[i] = b.series[first].answer(nth[first], told[first])
+			results[i] = b.sends(first).answer(nth[first], told[first])
 			nth[first]++
 		case isHeld:
 			results[i], refused = p.answer(i, h.asMetBy(p, b.requests[first]))

@@ -57,8 +57,18 @@ func (c *Client) alone(ctx context.Context, d decision) ([]Result, error) {
 	return nil, retryTransaction(err)
 }
 
-// inOwn decides in a transaction of several statements.
+// inOwn decides in a transaction of several statements; what does not settle is
+// asked again in another, at most a few times.
 func (c *Client) inOwn(ctx context.Context, d decision) (results []Result, err error) {
+	for range 4 {
+		if results, err = c.inOwnOnce(ctx, d); !errors.Is(err, errUnsettled) {
+			break
+		}
+	}
+	return results, err
+}
+
+func (c *Client) inOwnOnce(ctx context.Context, d decision) (results []Result, err error) {
 	err = pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 		results, err = d.decide(ctx, c.queries(tx), false)
 		return err

@@ -2,8 +2,7 @@ package queue
 
 import (
 	"context"
-	"encoding/hex"
-	"fmt"
+	"time"
 
 	"github.com/onceq/onceq/db"
 )
@@ -17,9 +16,9 @@ func (b *batch) decideMixed(ctx context.Context, q *db.Queries, plain db.Enqueue
 		wake.done(false, false)
 		return nil, err
 	}
-	met, told := b.read(sent, rows[1:])
+	met, told, ages := b.read(sent, rows[1:])
 	results, made, err := b.answers(met, told)
-	if err == nil && !rows[0].Settled {
+	if fit := b.cut(told, ages); err == nil && (!rows[0].Settled || !fit) {
 		err = errUnsettled
 	}
 	wake.done(rows[0].Wakes > 0, err == nil && made)
@@ -44,7 +43,7 @@ func (b *batch) mixedParams(a db.EnqueueManyParams, sent []int) db.DebounceManyP
 	}
 	none := &series{followAt: -1}
 	for _, i := range sent {
-		s := b.series[i]
+		s := b.sends(i)
 		if s == nil {
 			s = none
 		}
@@ -54,7 +53,7 @@ func (b *batch) mixedParams(a db.EnqueueManyParams, sent []int) db.DebounceManyP
 		m.Digests = append(m.Digests, s.digests())
 	}
 	for _, ord := range a.BindOrds {
-		s := b.series[sent[ord-1]]
+		s := b.sends(sent[ord-1])
 		if s == nil {
 			s = none
 		}
@@ -62,27 +61,56 @@ func (b *batch) mixedParams(a db.EnqueueManyParams, sent []int) db.DebounceManyP
 		m.BindHolds = append(m.BindHolds, s.hold)
 		m.BindWindowsUs = append(m.BindWindowsUs, s.window.Microseconds())
 		m.BindMaxWaitsUs = append(m.BindMaxWaitsUs, s.maxWait.Microseconds())
+		m.BindCutsUs = append(m.BindCutsUs, s.cut.Microseconds())
 	}
 	return m
 }
 
+// cut prepares another try: series that must end early are cut short for it, and
+// whole again where that no longer fits, because the job does not wait any more.
+// It reports whether what was sent fits the answer.
+func (b *batch) cut(told map[int]Result, ages map[int]time.Duration) (fit bool) {
+	fit = true
+	for i := range b.short {
+		if told[i].Outcome != OutcomeReplaced {
+			delete(b.short, i)
+			fit = false
+		}
+	}
+	for i, age := range ages {
+		b.short[i] = b.series[i].until(age)
+	}
+	return fit
+}
+
+// sends is the series that is sent for a leader, nil for one that is not debounced.
+func (b *batch) sends(i int) *series {
+	if s := b.short[i]; s != nil {
+		return s
+	}
+	return b.series[i]
+}
+
 // read sorts the answer's rows: the live bindings met by leaders that are not
-// debounced, and what is said to those that are.
-func (b *batch) read(sent []int, rows []db.DebounceManyRow) (met map[int]held, told map[int]Result) {
-	met, told = map[int]held{}, map[int]Result{}
+// debounced, what is said to those that are, and how old the bindings are of
+// those that have to be cut short.
+func (b *batch) read(sent []int, rows []db.DebounceManyRow) (met map[int]held, told map[int]Result, ages map[int]time.Duration) {
+	met, told, ages = map[int]held{}, map[int]Result{}, map[int]time.Duration{}
 	for _, row := range rows {
 		i := sent[row.Ord-1]
 		switch row.Answer {
 		case "held":
 			met[i] = deciding(met, i, held{jobID: row.HeldJobID, mode: &row.HeldMode, dead: &row.HeldDead,
-				expiresAt: new(fmt.Sprintf("%d.%06d", row.HeldExpiresUs/1e6, row.HeldExpiresUs%1e6)), fingerprint: hexOf(row.HeldFingerprint)})
+				expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
+		case "cut":
+			ages[i] = time.Duration(row.AgeUs) * time.Microsecond
 		case string(OutcomeReplaced):
 			told[i] = Result{JobID: JobID(row.HeldJobID), Outcome: OutcomeReplaced}
 		default:
 			told[i] = Result{JobID: JobID(row.HeldJobID), Outcome: OutcomeNonReplaceable, Reason: NonReplaceableReason(row.Answer), Dead: row.HeldDead}
 		}
 	}
-	return met, told
+	return met, told, ages
 }
 
 // deciding is the binding that decides, of those that one request has met: while
@@ -93,12 +121,4 @@ func deciding(met map[int]held, i int, h held) held {
 		return before
 	}
 	return h
-}
-
-// hexOf is stored bytes as held takes them, nil for none.
-func hexOf(stored []byte) *string {
-	if stored == nil {
-		return nil
-	}
-	return new(hex.EncodeToString(stored))
 }

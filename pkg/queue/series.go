@@ -16,6 +16,9 @@ type series struct {
 	// time; otherwise the last one that does, does it by window and maxWait.
 	hold            bool
 	window, maxWait time.Duration
+	// cut is the shortest MaxWait of those that are followed by another: once it
+	// has passed, such a request ends the window before the next is decided.
+	cut time.Duration
 }
 
 func newSeries(p *prepared) *series {
@@ -24,12 +27,30 @@ func newSeries(p *prepared) *series {
 	return s
 }
 
+// until is the series up to the first request that ends the window of a job that
+// has waited for so long.
+func (s *series) until(age time.Duration) *series {
+	short := newSeries(s.requests[0])
+	for i, p := range s.requests {
+		if i > 0 {
+			short.add(p)
+		}
+		if a := p.admission; !a.hold && a.maxWait > 0 && a.maxWait <= age {
+			break
+		}
+	}
+	return short
+}
+
 // add appends a request; for a job that an earlier one has made, it is a
 // replacement at the same instant.
 func (s *series) add(p *prepared) {
 	s.fresh = replacedWindow(s.fresh, p.admission)
 	if s.followAt >= 0 {
 		s.follow = replacedWindow(s.follow, p.admission)
+	}
+	if last := s.requests[len(s.requests)-1].admission; !last.hold && last.maxWait > 0 && (s.cut == 0 || last.maxWait < s.cut) {
+		s.cut = last.maxWait
 	}
 	s.put(p)
 }
@@ -76,7 +97,8 @@ func (s *series) digests() []byte {
 }
 
 // answer is the result of the nth request, from what PostgreSQL told of the key:
-// the zero Result for a fresh job.
+// the zero Result for a fresh job. Requests beyond a series that was cut short
+// found the window over.
 func (s *series) answer(nth int, told Result) Result {
 	madeBy := -1
 	switch {
@@ -85,6 +107,9 @@ func (s *series) answer(nth int, told Result) Result {
 	case told.Reason == ReasonNotPending && s.followAt >= 0:
 		madeBy = s.followAt
 	default:
+		if nth >= len(s.requests) {
+			return Result{JobID: told.JobID, Outcome: OutcomeNonReplaceable, Reason: ReasonWindowElapsed}
+		}
 		return told
 	}
 	id := JobID(s.requests[0].id)
