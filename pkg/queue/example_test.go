@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -87,6 +88,58 @@ func ExampleClient_EnqueueMany() {
 	// accepted
 	// replayed
 	// true
+}
+
+// A document is indexed once its edits have come to rest: each one replaces the
+// job that waits, and the last is what is worked on.
+func ExampleDebounce() {
+	var last queue.Result
+	for _, text := range []string{"H", "Hello", "Hello, world"} {
+		var err error
+		last, err = client.EnqueueWithResult(ctx, queue.Request{
+			Type:    "document.index",
+			Payload: text,
+			Admission: queue.Debounce{
+				Key:      "doc_1",
+				Window:   time.Minute,      // after the last edit,
+				MaxWait:  10 * time.Minute, // but no later than this after the first.
+				FollowUp: true,             // An edit during the run asks for another.
+			},
+		})
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(last.Outcome)
+	}
+	job, err := client.Job(ctx, last.JobID)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(job.State, string(job.Payload))
+	// Output:
+	// accepted
+	// replaced
+	// replaced
+	// scheduled "Hello, world"
+}
+
+// However often it is asked for, one reminder goes out in a day.
+func ExampleThrottle() {
+	req := queue.Request{
+		Type:      "reminder.send",
+		Payload:   "customer_7",
+		Admission: queue.Throttle{Key: "customer_7", Scope: "reminders", Window: 24 * time.Hour},
+	}
+	for range 2 {
+		res, err := client.EnqueueWithResult(ctx, req)
+		if err != nil {
+			panic(err)
+		}
+		fmt.Println(res.Outcome)
+	}
+	// Output:
+	// accepted
+	// coalesced
 }
 
 // Whether two requests would match can be asked without a database.
