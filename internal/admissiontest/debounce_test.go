@@ -180,10 +180,8 @@ func TestDebounce_refusals(t *testing.T) {
 			for _, way := range []string{"single", "batch"} {
 				key := c.name + " " + way
 				id := c.before(key)
-				tx, err := w.pool.Begin(w.ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
+				tx := w.begin()
+				var err error
 				var res queue.Result
 				if r := debounce(key, 2, queue.Debounce{}); way == "single" {
 					res, err = w.client.EnqueueTx(w.ctx, tx, r)

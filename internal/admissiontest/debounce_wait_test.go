@@ -21,11 +21,7 @@ func TestDebounce_clockTrap(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			first := w.enqueue(debounce("trap", 1, queue.Debounce{Window: 400 * time.Millisecond}))
-			tx, err := w.pool.BeginTx(w.ctx, pgx.TxOptions{IsoLevel: level})
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer tx.Rollback(w.ctx)
+			tx := w.begin(level)
 			var live bool
 			if err := tx.QueryRow(w.ctx, "SELECT expires_at > now() FROM onceq.binding").Scan(&live); err != nil || !live {
 				t.Fatalf("the transaction began too late (%v)", err)
@@ -42,11 +38,7 @@ func TestDebounce_clockTrap(t *testing.T) {
 		t.Parallel()
 		w := newWorld(t)
 		first := w.enqueue(debounce("trap", 1, queue.Debounce{Window: 400 * time.Millisecond}))
-		holder, err := w.pool.Begin(w.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer holder.Rollback(w.ctx)
+		holder := w.begin()
 		if _, err := holder.Exec(w.ctx, "SELECT FROM onceq.binding FOR UPDATE"); err != nil {
 			t.Fatal(err)
 		}
@@ -83,11 +75,7 @@ func TestDebounce_waitsForTheClaim(t *testing.T) {
 				}
 				first := w.enqueue(debounce("k", 1, queue.Debounce{Window: window}))
 				before := w.binding("k").ExpiresAt
-				claim, err := w.pool.Begin(w.ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer claim.Rollback(w.ctx)
+				claim := w.begin()
 				if _, err := claim.Exec(w.ctx, "DELETE FROM onceq.pending"); err != nil {
 					t.Fatal(err)
 				}
@@ -101,6 +89,7 @@ func TestDebounce_waitsForTheClaim(t *testing.T) {
 				}()
 				w.await("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()", 1)
 				want := queue.Result{JobID: first.JobID, Outcome: queue.OutcomeNonReplaceable, Reason: queue.ReasonNotPending}
+				var err error
 				if claimed {
 					err = claim.Commit(w.ctx)
 				} else {
@@ -135,11 +124,7 @@ func TestDebounce_waitedForAnother(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, hold %t", way, hold), func(t *testing.T) {
 				t.Parallel()
 				w := newWorld(t)
-				other, err := w.pool.Begin(w.ctx)
-				if err != nil {
-					t.Fatal(err)
-				}
-				defer other.Rollback(w.ctx)
+				other := w.begin()
 				if _, err := w.client.EnqueueTx(w.ctx, other, debounce("k", 1, queue.Debounce{})); err != nil {
 					t.Fatal(err)
 				}

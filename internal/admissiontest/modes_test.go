@@ -74,10 +74,7 @@ func TestModes_mixedBatch(t *testing.T) {
 	}
 	w.start(first[2].JobID)
 
-	tx, err := w.pool.Begin(w.ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
+	tx := w.begin()
 	results, err := w.client.EnqueueManyTx(w.ctx, tx, []queue.Request{idempotent("i", 1), throttle("t", 1), debounce("d", 3, queue.Debounce{})})
 	if err != nil || results[0].Outcome != queue.OutcomeReplayed || results[1].Outcome != queue.OutcomeCoalesced || results[2].Reason != queue.ReasonNotPending {
 		t.Errorf("got %+v, %v", results, err)
@@ -115,10 +112,7 @@ func TestThrottle(t *testing.T) {
 		case "succeeded":
 			w.finish(first.JobID, 1)
 		}
-		tx, err := w.pool.Begin(w.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := w.begin()
 		res, err := w.client.EnqueueTx(w.ctx, tx, throttle("k", 1))
 		if err != nil || res != (queue.Result{JobID: first.JobID, Outcome: queue.OutcomeCoalesced}) {
 			t.Errorf("%s: %+v, %v", state, res, err)

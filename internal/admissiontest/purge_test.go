@@ -126,10 +126,7 @@ func TestPurge(t *testing.T) {
 	})
 	t.Run("a job that a transaction holds is left alone", func(t *testing.T) {
 		id := in("held", "t", "held")
-		tx, err := w.pool.Begin(w.ctx)
-		if err != nil {
-			t.Fatal(err)
-		}
+		tx := w.begin()
 		if _, err := tx.Exec(w.ctx, "SELECT FROM onceq.pending WHERE job_id = $1 FOR UPDATE", string(id)); err != nil {
 			t.Fatal(err)
 		}

@@ -90,6 +90,17 @@ func (w *world) exec(sql string, args ...any) pgconn.CommandTag {
 	return tag
 }
 
+// begin begins a transaction, which ends with the test at the latest.
+func (w *world) begin(level ...pgx.TxIsoLevel) pgx.Tx {
+	w.t.Helper()
+	tx, err := w.pool.BeginTx(w.ctx, pgx.TxOptions{IsoLevel: append(level, "")[0]})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { _ = tx.Rollback(context.Background()) })
+	return tx
+}
+
 // count answers a question whose answer is one number.
 func (w *world) count(sql string, args ...any) int {
 	w.t.Helper()

@@ -171,7 +171,7 @@ func secretErrors(t *testing.T, pool *pgxpool.Pool, c, bare *queue.Client) map[s
 		"a key that is no UTF-8":           single(c, invoice(key+"\xff")),
 		"bad requests in a batch":          many(c, invoice(strings.Repeat(key, 20)), invoice(key+"\xff"), queue.Request{Admission: queue.Idempotency{Key: key}}),
 		"a bad request with a good key":    single(c, queue.Request{Priority: 101, Admission: queue.Idempotency{Key: key}}),
-		"a debounced request":              single(c, queue.Request{Type: "t", Admission: queue.Debounce{Key: key, Window: day}}),
+		"a debounced request":              single(c, queue.Request{Type: "t", RunAt: time.Now(), Admission: queue.Debounce{Key: key, Window: day}}),
 		"a cancelled context":              func() error { _, err := c.EnqueueWithResult(gone, other); return err }(),
 		"a cancelled context, batch":       func() error { _, err := c.EnqueueMany(gone, []queue.Request{other}); return err }(),
 		"an unmigrated database":           single(bare, other),
