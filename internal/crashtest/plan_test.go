@@ -45,6 +45,12 @@ func watchWorker(t *testing.T) worked {
 		complete: tap.await(t, "CompleteJobs"), prefer: tap.await(t, "PreferIndexes"),
 	}
 	stop()
+	// What is claimed here is completed, however slow the machine.
+	for i, arg := range s.claim.args {
+		if arg == time.Second.Microseconds() {
+			s.claim.args[i] = time.Hour.Microseconds()
+		}
+	}
 	return s
 }
 

@@ -14,9 +14,11 @@ const (
 	// sweepInterval is how often a claim looks below its floors, for jobs that
 	// became visible late: those of long transactions, and handed back ones.
 	sweepInterval = 2 * time.Second
-	// sweepShare is how much of its time a source spends on that at most, one part
-	// in so many: below the floors lies all that an old snapshot keeps.
+	// sweepShare is how much of its time a source spends on that, one part in so
+	// many, as long as it need not wait more than sweepLimit for it: below the
+	// floors lies all that an old snapshot keeps.
 	sweepShare = 20
+	sweepLimit = 10 * time.Second
 	// busyMargin and idleMargin are how far below the last claim a floor stays
 	// while there is more to do, and when there was nothing left.
 	busyMargin = 100 * time.Millisecond
@@ -162,7 +164,7 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	ends := s.ends
 	s.mu.Unlock()
 	now := time.Now()
-	sweeping := now.Sub(s.swept) >= min(max(sweepInterval, sweepShare*s.sweep), time.Minute)
+	sweeping := now.Sub(s.swept) >= min(max(sweepInterval, sweepShare*s.sweep), sweepLimit)
 	if sweeping {
 		s.floors = [levels]time.Time{}
 		s.swept = now
