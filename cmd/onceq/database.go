@@ -67,6 +67,20 @@ func (a *app) open(ctx context.Context, connections int) (database, error) {
 	}}, nil
 }
 
+// connected runs f with a client on a pool of few connections.
+func (a *app) connected(ctx context.Context, f func(client *queue.Client, where place) error) error {
+	db, err := a.open(ctx, 2)
+	if err != nil {
+		return err
+	}
+	defer db.pool.Close()
+	client, err := a.client(db.pool)
+	if err != nil {
+		return err
+	}
+	return f(client, db.place)
+}
+
 // noSecret stands for the time without a secret in a list of previous ones. It
 // is too short to be a secret.
 const noSecret = "none"

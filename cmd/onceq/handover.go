@@ -41,7 +41,10 @@ func (e *stopped) Error() string {
 
 func (e *stopped) Unwrap() error { return e.err }
 
-var errInterrupted = errors.New("interrupted")
+var (
+	errInterrupted  = errors.New("interrupted")
+	errNotConfirmed = errors.New("not confirmed; nothing was changed")
+)
 
 // run hands over every line of in. An error is a *stopped. When ctx is done no
 // further line is begun, and what is under way is waited for.

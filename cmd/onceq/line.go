@@ -22,7 +22,7 @@ type line struct {
 // template makes the lines of one input into requests.
 type template struct {
 	request   queue.Request // what all have in common
-	retention queue.Idempotency
+	admission func(key string) queue.Admission
 	keyField  memberPath
 	typeField memberPath // nil when the type is in request
 }
@@ -33,9 +33,7 @@ func (t template) check() error {
 	if t.typeField != nil {
 		req.Type = "any"
 	}
-	retention := t.retention
-	retention.Key = "any"
-	req.Admission = retention
+	req.Admission = t.admission("any")
 	_, err := req.Fingerprint()
 	return err
 }
@@ -56,9 +54,7 @@ func (t template) line(text []byte) line {
 		}
 		return l
 	}
-	retention := t.retention
-	retention.Key = l.key
-	l.request.Admission = retention
+	l.request.Admission = t.admission(l.key)
 	return l
 }
 

@@ -2,17 +2,31 @@ package main
 
 import (
 	"encoding/json"
-	"io"
 	"os"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
 )
 
-// isTerminal tells whether a person watches w.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// isTerminal tells whether a person is at the other end of a stream.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// coloured tells whether colours may go to a stream: to a terminal that has
+// them, unless NO_COLOR says otherwise.
+func (a *app) coloured(stream any) bool {
+	return isTerminal(stream) && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"
+}
+
+// paint colours what goes to stdout.
+func (a *app) paint(s string, colours ...text.Color) string {
+	if !a.coloured(a.stdout) {
+		return s
+	}
+	return text.Colors(colours).Sprint(s)
 }
 
 // newTable returns a table on stdout: framed on a terminal, and in a pipe plain
@@ -27,7 +41,10 @@ func (a *app) newTable() table.Writer {
 		style.Box.PaddingLeft = ""
 	}
 	// Names stand as they are written elsewhere.
-	style.Format.Header = 0
+	style.Format.Header = text.FormatDefault
+	if a.coloured(a.stdout) {
+		style.Color.Header = text.Colors{text.Bold}
+	}
 	t.SetStyle(style)
 	t.SuppressTrailingSpaces()
 	return t
@@ -38,4 +55,18 @@ func (a *app) writeJSON(v any) error {
 	enc := json.NewEncoder(a.stdout)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// render shows a table, unless programs get JSON in its place.
+func (a *app) render(t table.Writer) {
+	if !a.json {
+		t.Render()
+	}
+}
+
+func (a *app) yesNo(yes bool) string {
+	if yes {
+		return a.paint("yes", text.FgYellow)
+	}
+	return "no"
 }

@@ -18,6 +18,7 @@ import (
 // report tells a person, or with --json a program, what becomes of an input.
 type report struct {
 	a     *app
+	place place
 	begun time.Time
 	total tally
 	last  int  // every line up to this one is settled
@@ -27,20 +28,15 @@ type report struct {
 	err error // the first error of writing
 }
 
-// newReport begins a report about an input of size bytes, 0 for unknown.
-func (a *app) newReport(size int64) *report {
-	r := &report{a: a, begun: time.Now()}
+// newReport begins a report about an input of size bytes, 0 for unknown, that
+// goes to p.
+func (a *app) newReport(p place, size int64) *report {
+	r := &report{a: a, place: p, begun: time.Now(), bar: a.newBar("lines", size)}
 	out := a.stderr
 	if a.json {
 		out = a.stdout
-	}
-	// A bar would run through JSON on the same terminal, and a dumb one can't
-	// move its cursor.
-	if isTerminal(a.stderr) && !(a.json && isTerminal(a.stdout)) && a.getenv("TERM") != "dumb" {
-		r.bar = newBar(a.stderr, size)
-		if !a.json {
-			out = r.bar
-		}
+	} else if r.bar != nil {
+		out = r.bar
 	}
 	r.out = bufio.NewWriter(out)
 	return r
@@ -55,7 +51,7 @@ func (r *report) chunk(c *chunk, s settled) {
 		r.refusal(refused)
 	}
 	r.note(r.out.Flush())
-	r.bar.set(c.read, r.total.lines())
+	r.bar.set(c.read, int64(r.total.lines()))
 }
 
 func (r *report) note(err error) {
@@ -66,37 +62,31 @@ func (r *report) note(err error) {
 
 // refusalJSON is a refusal for programs.
 type refusalJSON struct {
-	Kind   string `json:"kind"`
-	Line   int    `json:"line"`
-	Reason string `json:"reason,omitempty"`
+	Kind   string      `json:"kind"`
+	Line   int         `json:"line"`
+	Reason string      `json:"reason,omitempty"`
+	JobID  queue.JobID `json:"job_id,omitempty"` // of conflicts and non_replaceable lines
 	// The rest is for conflicts.
 	Fields    []queue.Field `json:"fields,omitempty"`
-	JobID     queue.JobID   `json:"job_id,omitempty"`
-	Key       *keyJSON      `json:"key,omitempty"`
-	ExpiresAt *time.Time    `json:"expires_at,omitempty"`
-}
-
-type keyJSON struct {
-	Scope   string `json:"scope"`
-	Preview string `json:"preview"`
-	Digest  string `json:"digest"`
-	Length  int    `json:"length"`
+	Key       *queue.KeyRef `json:"key,omitempty"`
+	ExpiresAt time.Time     `json:"expires_at,omitzero"`
 }
 
 func (r *report) refusal(refused refusal) {
 	conflict, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](refused.err)
+	kept, isKept := errors.AsType[*nonReplaceable](refused.err)
 	switch {
+	case isKept && r.a.json:
+		r.writeJSON(refusalJSON{Kind: "non_replaceable", Line: refused.line, Reason: string(kept.reason), JobID: kept.job})
+	case isKept:
+		r.writeLine("line %d: non_replaceable: %s", refused.line, kept)
 	case !ok && r.a.json:
 		r.writeJSON(refusalJSON{Kind: "invalid", Line: refused.line, Reason: reason(refused.err)})
 	case !ok:
 		r.writeLine("line %d: invalid: %s", refused.line, reason(refused.err))
 	case r.a.json:
-		key := keyJSON(conflict.Key)
-		out := refusalJSON{Kind: "conflict", Line: refused.line, Fields: conflict.Fields, JobID: conflict.JobID, Key: &key}
-		if !conflict.ExpiresAt.IsZero() {
-			out.ExpiresAt = &conflict.ExpiresAt
-		}
-		r.writeJSON(out)
+		r.writeJSON(refusalJSON{Kind: "conflict", Line: refused.line, JobID: conflict.JobID, Fields: conflict.Fields,
+			Key: &conflict.Key, ExpiresAt: conflict.ExpiresAt})
 	default:
 		fields := make([]string, len(conflict.Fields))
 		for i, f := range conflict.Fields {
@@ -121,6 +111,7 @@ func (r *report) writeJSON(v any) {
 // summary is the end of every report.
 type summary struct {
 	Kind string `json:"kind"`
+	place
 	tally
 	Lines    int     `json:"lines"`
 	LastLine int     `json:"last_line"`
@@ -134,7 +125,7 @@ func (r *report) finish(cause error) error {
 	r.bar.finish(cause == nil)
 	elapsed := time.Since(r.begun)
 	if r.a.json {
-		r.writeJSON(summary{Kind: "summary", tally: r.total, Lines: r.total.lines(), LastLine: r.last,
+		r.writeJSON(summary{Kind: "summary", place: r.place, tally: r.total, Lines: r.total.lines(), LastLine: r.last,
 			Complete: cause == nil, Elapsed: elapsed.Seconds()})
 		r.note(r.out.Flush())
 		return r.err
@@ -148,7 +139,9 @@ func (r *report) summary(elapsed time.Duration) {
 	t.AppendRows([]table.Row{
 		{"accepted", r.total.Accepted},
 		{"replayed", r.total.Replayed},
+		{"replaced", r.total.Replaced},
 		{"coalesced", r.total.Coalesced},
+		{"non_replaceable", r.total.NonReplaceable},
 		{"conflicts", r.total.Conflicts},
 		{"invalid", r.total.Invalid},
 		{"lines", r.total.lines()},

@@ -3,26 +3,31 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/onceq/onceq/pkg/queue"
 )
 
 // tally counts what became of lines.
 type tally struct {
-	Accepted  int `json:"accepted"`
-	Replayed  int `json:"replayed"`
-	Coalesced int `json:"coalesced"`
-	Conflicts int `json:"conflicts"`
-	Invalid   int `json:"invalid"`
-	// Dead counts the replayed and coalesced lines whose job has died or been
-	// cancelled, so that nothing more will come of them by itself.
+	Accepted       int `json:"accepted"`
+	Replayed       int `json:"replayed"`
+	Replaced       int `json:"replaced"`
+	Coalesced      int `json:"coalesced"`
+	NonReplaceable int `json:"non_replaceable"`
+	Conflicts      int `json:"conflicts"`
+	Invalid        int `json:"invalid"`
+	// Dead counts the lines whose job has died or been cancelled, so that nothing
+	// more will come of them by itself.
 	Dead int `json:"dead"`
 }
 
 func (t *tally) add(other tally) {
 	t.Accepted += other.Accepted
 	t.Replayed += other.Replayed
+	t.Replaced += other.Replaced
 	t.Coalesced += other.Coalesced
+	t.NonReplaceable += other.NonReplaceable
 	t.Conflicts += other.Conflicts
 	t.Invalid += other.Invalid
 	t.Dead += other.Dead
@@ -30,14 +35,31 @@ func (t *tally) add(other tally) {
 
 // lines is how many lines were counted.
 func (t tally) lines() int {
-	return t.Accepted + t.Replayed + t.Coalesced + t.Conflicts + t.Invalid
+	return t.Accepted + t.Replayed + t.Replaced + t.Coalesced + t.NonReplaceable + t.Conflicts + t.Invalid
 }
 
-// refusal is a line that was not handed over.
+// refusal is a line that changed nothing and is no repeat.
 type refusal struct {
 	line int
 	key  string // never shown
-	err  error  // a *queue.EnqueueIdempotencyConflictError, or else what is invalid
+	// err is a *queue.EnqueueIdempotencyConflictError or a *nonReplaceable, or
+	// else what is invalid.
+	err error
+}
+
+// nonReplaceable tells why a debounced line was not taken over.
+type nonReplaceable struct {
+	job    queue.JobID
+	reason queue.NonReplaceableReason
+}
+
+func (e *nonReplaceable) Error() string {
+	why := map[queue.NonReplaceableReason]string{
+		queue.ReasonIncompatibleMode: "its key is owned under another admission",
+		queue.ReasonNotPending:       "the job of its key has started or ended",
+		queue.ReasonWindowElapsed:    "its window is over and the job still waits to be claimed",
+	}[e.reason]
+	return fmt.Sprintf("%s: %s: job %s", e.reason, why, e.job)
 }
 
 // settled is what became of some lines.
@@ -143,8 +165,13 @@ func (s *settled) count(lines []line, results []queue.Result) {
 		switch result.Outcome {
 		case queue.OutcomeAccepted:
 			s.Accepted++
+		case queue.OutcomeReplaced:
+			s.Replaced++
 		case queue.OutcomeCoalesced:
 			s.Coalesced++
+		case queue.OutcomeNonReplaceable:
+			s.NonReplaceable++
+			s.refusals = append(s.refusals, refusal{lines[i].number, lines[i].key, &nonReplaceable{result.JobID, result.Reason}})
 		default:
 			s.Replayed++
 		}

@@ -102,9 +102,16 @@ func (c *Client) slowTasks() []task {
 // Workers do the same by themselves. Scheduled jobs need no task: they are ready
 // when PostgreSQL's clock says so. Every task works in bounded steps and fails
 // alone, in its report; the error returned is for a pass that could not begin.
+// A turn of the workers that is due counts as taken.
 func (c *Client) Maintain(ctx context.Context) (MaintenanceReport, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return MaintenanceReport{}, fmt.Errorf("queue: maintain: %w", err)
+	}
+	for name, cadence := range map[string]time.Duration{urgentTurn: urgentCadence, slowTurn: slowCadence} {
+		_, err := c.own.TakeUpkeep(ctx, db.TakeUpkeepParams{Name: name, CadenceUs: cadence.Microseconds()})
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) {
+			return MaintenanceReport{}, fmt.Errorf("queue: maintain: take the turn: %w", classify(err))
+		}
 	}
 	return c.perform(ctx, c.own, append(c.urgentTasks(), c.slowTasks()...)), nil
 }
@@ -154,6 +161,9 @@ func walk(ctx context.Context, step func(after string) (reached string, lookedAt
 const (
 	urgentCadence = time.Second
 	slowCadence   = 10 * time.Minute
+
+	urgentTurn = "urgent"
+	slowTurn   = "slow"
 )
 
 // upkeep is a worker's part in maintenance, until ctx ends. Workers take turns:
@@ -166,8 +176,8 @@ func (w *Worker) upkeep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.takeTurn(ctx, "urgent", urgentCadence, w.c.urgentTasks())
-			w.takeTurn(ctx, "slow", slowCadence, w.c.slowTasks())
+			w.takeTurn(ctx, urgentTurn, urgentCadence, w.c.urgentTasks())
+			w.takeTurn(ctx, slowTurn, slowCadence, w.c.slowTasks())
 		}
 	}
 }

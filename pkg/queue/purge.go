@@ -20,6 +20,9 @@ type PurgeFilter struct {
 	Queue, Type string
 	// All says that no restriction is meant.
 	All bool
+	// Progress, unless nil, is told after each step how many jobs were purged so
+	// far.
+	Progress func(purged int64)
 }
 
 const (
@@ -193,6 +196,9 @@ func (p *purge) steps(ctx context.Context, ids []string) error {
 		}
 		p.purged += row.Purged
 		p.busy += row.Busy
+		if p.filter.Progress != nil {
+			p.filter.Progress(p.purged)
+		}
 	}
 	return nil
 }

@@ -105,7 +105,8 @@ type BindingInfo struct {
 }
 
 // Binding reads who owns a key now. The key is hashed here and not sent; an
-// empty scope is "default". ErrBindingNotFound tells that the key is free.
+// empty scope is "default". ErrBindingNotFound tells that the key is free; Key
+// is then all that is set.
 func (c *Client) Binding(ctx context.Context, scope, key string) (BindingInfo, error) {
 	a := admission{key: key, scope: defaultScope(scope)}
 	var wrong problems
@@ -120,7 +121,7 @@ func (c *Client) Binding(ctx context.Context, scope, key string) (BindingInfo, e
 	ref := newKeyRef(a.scope, a.key, hashes[0])
 	row, err := c.own.GetBinding(ctx, hashes)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return BindingInfo{}, fmt.Errorf("queue: binding: %s: %w", ref, ErrBindingNotFound)
+		return BindingInfo{Key: ref}, fmt.Errorf("queue: binding: %s: %w", ref, ErrBindingNotFound)
 	}
 	if err != nil {
 		return BindingInfo{}, fmt.Errorf("queue: binding: %s: %w", ref, classify(err))
