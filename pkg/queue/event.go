@@ -26,6 +26,12 @@ const (
 	EventCancelRequested EventKind = "cancel_requested"
 	EventCancelled       EventKind = "cancelled"
 	EventCheckpointSaved EventKind = "checkpoint_saved"
+	// EventRedriven is on a dead job that was redriven, EventRedriveCreated on the
+	// job that came of it.
+	EventRedriven       EventKind = "redriven"
+	EventRedriveCreated EventKind = "redrive_created"
+	// EventRunNow tells that an operator moved the run time to now.
+	EventRunNow EventKind = "run_now"
 	// EventPurged is the summary that a purge leaves; it belongs to no job.
 	EventPurged EventKind = "purged"
 )

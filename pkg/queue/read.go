@@ -39,6 +39,9 @@ type JobInfo struct {
 	// Key shows the key that the job was accepted under; nil without one. It may
 	// be another job's by now.
 	Key *KeyRef
+	// RedriveOf is the dead letter that the job was redriven from, and RedrivenAs
+	// the newest job that this one was redriven as; empty where there is none.
+	RedriveOf, RedrivenAs JobID
 }
 
 // Job reads one job, payload and all. ErrJobNotFound tells that there is none
