@@ -29,7 +29,7 @@ type diagnosis struct {
 }
 
 type checkJSON struct {
-	Check    queue.CheckName `json:"check"`
+	Name     queue.CheckName `json:"check"`
 	Severity queue.Severity  `json:"severity"`
 	Summary  string          `json:"summary"`
 	Advice   string          `json:"advice,omitempty"`

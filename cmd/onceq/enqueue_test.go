@@ -28,7 +28,7 @@ func summaryOf(t *testing.T, stdout string) (s summary) {
 		return s
 	}
 	counts := map[string]*int{"accepted": &s.Accepted, "replayed": &s.Replayed, "coalesced": &s.Coalesced,
-		"conflicts": &s.Conflicts, "invalid": &s.Invalid, "lines": &s.Lines}
+		"replaced": &s.Replaced, "non_replaceable": &s.NonReplaceable, "conflicts": &s.Conflicts, "invalid": &s.Invalid, "lines": &s.Lines}
 	found := 0
 	for _, l := range lines {
 		if words := strings.Fields(l); len(words) == 2 && counts[words[0]] != nil {
@@ -90,6 +90,9 @@ func TestEnqueueDeliveries(t *testing.T) {
 
 	c := newCommand(t, url, append(args, "--file", deliveries)...).ends(t, exitInvalid)
 	got := summaryOf(t, c.stdout.String())
+	if text := c.stderr.String(); !strings.HasPrefix(text, "onceq will enqueue the lines of "+deliveries+" into schema onceq of ") {
+		t.Errorf("stderr doesn't begin with what will be done, and where:\n%s", text)
+	}
 	want := summary{tally: tally{Accepted: 187, Replayed: 48, Conflicts: 3, Invalid: 2}, Lines: 240}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(summary{})); diff != "" {
 		t.Errorf("summary (-want +got):\n%s", diff)
@@ -98,7 +101,7 @@ func TestEnqueueDeliveries(t *testing.T) {
 	varying, gap := regexp.MustCompile(`(?m)^(elapsed|lines/s) .*$`), regexp.MustCompile(` +`)
 	golden(t, "enqueue_summary.txt", varying.ReplaceAllString(gap.ReplaceAllString(c.stdout.String(), " "), "$1 ..."))
 	ids := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)
-	golden(t, "enqueue_reports.txt", ids.ReplaceAllString(c.stderr.String(), "JOB"))
+	golden(t, "enqueue_reports.txt", ids.ReplaceAllString(c.said(), "JOB"))
 
 	if n := queryRow[int](t, pool, "SELECT count(*) FROM onceq.job WHERE queue = 'hooks' AND key_scope = 'webhooks'"); n != 187 {
 		t.Errorf("there are %d jobs, want 187", n)
@@ -330,7 +333,7 @@ func TestEnqueueLongLines(t *testing.T) {
 	text := strings.Join([]string{long("fits", maxLineBytes), long("too long", maxLineBytes+1), long("much too long", 2*maxLineBytes), `{"id":"short"}`}, "\r\n")
 	c := newCommand(t, pool.Config().ConnString(), "enqueue", "--type", "t", "--key-field", "id", "--file", write(t, text)).ends(t, exitInvalid)
 	want := "line 2: invalid: 16777217 bytes; a line may have at most 16777216\nline 3: invalid: 33554432 bytes; a line may have at most 16777216\n"
-	if diff := cmp.Diff(want, c.stderr.String()); diff != "" {
+	if diff := cmp.Diff(want, c.said()); diff != "" {
 		t.Errorf("reports (-want +got):\n%s", diff)
 	}
 	if n := queryRow[int](t, pool, "SELECT octet_length(payload::text) FROM onceq.job ORDER BY 1 DESC LIMIT 1"); n < maxLineBytes {

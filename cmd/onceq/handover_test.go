@@ -30,12 +30,14 @@ func (s *serial) EnqueueMany(ctx context.Context, reqs []queue.Request) ([]queue
 	return s.enqueuer.EnqueueMany(ctx, reqs)
 }
 
+func idempotent(key string) queue.Admission { return queue.Idempotency{Key: key} }
+
 // handOver runs a handover of text and returns what it counted.
 func handOver(t *testing.T, client enqueuer, in io.Reader, lanes, most int) (total tally, last int, err error) {
 	t.Helper()
 	h := handover{
 		client:   client,
-		template: template{request: queue.Request{Type: "t"}, keyField: memberPath{"id"}},
+		template: template{request: queue.Request{Type: "t"}, admission: idempotent, keyField: memberPath{"id"}},
 		lanes:    lanes, most: most,
 		settled: func(c *chunk, s settled) {
 			if c.last <= last {
@@ -106,7 +108,7 @@ func TestHandoverStops(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		h := handover{
 			client:   &serial{enqueuer: &oneByOne{owned: map[string]string{}}},
-			template: template{request: queue.Request{Type: "t"}, keyField: memberPath{"id"}},
+			template: template{request: queue.Request{Type: "t"}, admission: idempotent, keyField: memberPath{"id"}},
 			lanes:    2, most: 10,
 			settled: func(*chunk, settled) { cancel() },
 		}

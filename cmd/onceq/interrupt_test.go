@@ -144,7 +144,7 @@ func TestEnqueueLosesItsConnection(t *testing.T) {
 	await(t, pool, waiting)
 	await(t, pool, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'onceq' AND wait_event_type = 'Lock'")
 	c.ends(t, exitFailure)
-	text := c.stderr.String()
+	text := c.said()
 	if !strings.HasPrefix(text, "line 2: invalid: ") || !strings.Contains(text, "\nonceq: enqueue: ") || strings.Count(text, "\n") != 2 ||
 		!strings.Contains(text, "all lines up to line 2 are settled, and to run the same input again is safe") {
 		t.Errorf("stderr says:\n%s", text)

@@ -34,6 +34,8 @@ type jobJSON struct {
 	ConcurrencyKey string          `json:"concurrency_key,omitempty"`
 	Key            *queue.KeyRef   `json:"key,omitempty"`
 	WorkerID       string          `json:"worker_id,omitempty"`
+	RedriveOf      queue.JobID     `json:"redrive_of,omitempty"`
+	RedrivenAs     queue.JobID     `json:"redriven_as,omitempty"`
 	LastError      string          `json:"last_error,omitempty"`
 	Payload        json.RawMessage `json:"payload,omitempty"`
 }
@@ -42,7 +44,8 @@ func toJSON(j queue.JobInfo) jobJSON {
 	return jobJSON{
 		ID: j.ID, Type: j.Type, Queue: j.Queue, State: j.State, Priority: j.Priority, Attempt: j.Attempt, MaxAttempts: j.MaxAttempts,
 		AcceptedAt: utc{j.AcceptedAt}, RunAt: utc{j.RunAt}, Deadline: utc{j.Deadline}, FinishedAt: utc{j.FinishedAt},
-		Tags: j.Tags, ConcurrencyKey: j.ConcurrencyKey, Key: j.Key, WorkerID: j.WorkerID, LastError: j.LastError, Payload: j.Payload,
+		Tags: j.Tags, ConcurrencyKey: j.ConcurrencyKey, Key: j.Key, WorkerID: j.WorkerID,
+		RedriveOf: j.RedriveOf, RedrivenAs: j.RedrivenAs, LastError: j.LastError, Payload: j.Payload,
 	}
 }
 
@@ -109,6 +112,8 @@ func (a *app) jobTable(j queue.JobInfo) {
 	if j.Key != nil {
 		row("key", j.Key.String())
 	}
+	row("redrive of", string(j.RedriveOf))
+	row("redriven as", string(j.RedrivenAs))
 	t.Render()
 }
 

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -9,9 +11,34 @@ import (
 )
 
 func (a *app) jobsCommand() *cobra.Command {
-	return a.group("jobs", "List, show and cancel jobs",
-		"jobs shows jobs and what became of them, and cancels them.",
-		a.jobsShowCommand(), a.jobsCancelCommand())
+	return a.group("jobs", "List, show, cancel and hasten jobs",
+		"jobs shows jobs and what became of them, cancels them, and lets scheduled ones\nrun now.",
+		a.jobsListCommand(), a.jobsShowCommand(), a.jobsCancelCommand(), a.jobsRunNowCommand())
+}
+
+func (a *app) jobsListCommand() *cobra.Command {
+	var l listing
+	var state string
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List jobs, newest first",
+		Long: `list shows the jobs that pass every filter given, the newest first. With --json it
+writes an object a line, as soon as it has read it.`,
+		Example: `  onceq jobs list --state running
+  onceq jobs list --queue mail --type mail.send --since 2h --limit 0 --json | jq -r .id`,
+		Args: cobra.NoArgs,
+		RunE: a.command(func(cmd *cobra.Command) error {
+			l.filter.State = queue.State(state)
+			return a.list(cmd.Context(), l, (*queue.Client).Jobs)
+		}),
+	}
+	cmd.Flags().SortFlags = false
+	a.listFlags(cmd, &l)
+	cmd.Flags().StringVar(&state, "state", "", "`state` of the jobs: "+strings.Join(states, ", "))
+	must(cmd.RegisterFlagCompletionFunc("state", oneOf(states...)))
+	a.payloadFlag(cmd, &l.filter)
+	limitFlag(cmd, &l)
+	return cmd
 }
 
 func (a *app) jobsShowCommand() *cobra.Command {
@@ -88,6 +115,38 @@ func (a *app) cancelJob(cmd *cobra.Command, id queue.JobID, reason string) error
 		done := status == queue.CancelledNow || status == queue.CancelRequested
 		return a.answer(where, id, string(status), says[status], done)
 	})
+}
+
+func (a *app) jobsRunNowCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "run-now JOB",
+		Short: "Let a scheduled job run now",
+		Long: `run-now makes a scheduled job ready: one that was asked for later, is debounced, or
+waits for a retry. The window of a debounced job ends, so that the next request
+of its key is a new one.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 5 there is no such job, or it does not
+wait for its time.`,
+		Example:           "  onceq jobs run-now 0198b6a2-7c1e-7d3a-9f00-2b1f6a7c8d9e",
+		Args:              one("the id of a job"),
+		ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: a.commandOn(func(cmd *cobra.Command, args []string) error {
+			ctx, id := cmd.Context(), queue.JobID(args[0])
+			return a.connected(ctx, func(client *queue.Client, where place) error {
+				a.announce(fmt.Sprintf("run job %s now in", clean(args[0])), where)
+				err := client.RunNow(ctx, id)
+				switch {
+				case errors.Is(err, queue.ErrJobNotFound):
+					return a.answer(where, id, "not_found", "there is no such job", false)
+				case errors.Is(err, queue.ErrNotScheduled):
+					return a.answer(where, id, "not_scheduled", "it does not wait for its time", false)
+				case err != nil:
+					return err
+				}
+				return a.answer(where, id, "ready", "ready to run", true)
+			})
+		}),
+	}
 }
 
 // answer reports what was decided about one job.

@@ -53,14 +53,14 @@ func (a *app) queuesList(cmd *cobra.Command) error {
 				}
 				continue
 			}
-			t.AppendRow(table.Row{clean(q.Name), a.yesNo(q.Paused), cap0(q.MaxRunning), q.MaxRunningPerKey})
+			t.AppendRow(table.Row{clean(q.Name), a.yesNo(q.Paused), capText(q.MaxRunning), q.MaxRunningPerKey})
 		}
 		a.render(t)
 		return nil
 	})
 }
 
-func cap0(n int) string {
+func capText(n int) string {
 	if n == 0 {
 		return "no cap"
 	}
@@ -106,7 +106,7 @@ func (a *app) changeQueue(ctx context.Context, what, name string, change func(*q
 		if q.Paused {
 			state = "paused"
 		}
-		fmt.Fprintf(a.stdout, "queue %q is %s; max_running: %s, max_running_per_key: %d\n", name, state, cap0(q.MaxRunning), q.MaxRunningPerKey)
+		fmt.Fprintf(a.stdout, "queue %q is %s; max_running: %s, max_running_per_key: %d\n", name, state, capText(q.MaxRunning), q.MaxRunningPerKey)
 		return nil
 	})
 }

@@ -71,7 +71,7 @@ func (a *app) run(ctx context.Context, args []string) int {
 	case errors.As(err, &code):
 		return int(code)
 	case a.isMisuse(err):
-		fmt.Fprintf(a.stderr, "onceq: %s (see %s --help)\n", oneLine(err), at.CommandPath())
+		fmt.Fprintf(a.stderr, "onceq: %s (see %s --help)\n", oneLine(errors.New(reason(err))), at.CommandPath())
 		return exitUsage
 	case ctx.Err() != nil && !errors.Is(err, errInterrupted):
 		err = fmt.Errorf("%w: %w", errInterrupted, err)
@@ -185,8 +185,8 @@ func (a *app) rootCommand() *cobra.Command {
 	flags.StringVar(&a.databaseURL, "database-url", "", "connection `URL` of the database (default: from the environment)")
 	flags.StringVar(&a.schema, "schema", "onceq", "PostgreSQL `schema` of the queue's tables")
 	flags.BoolVar(&a.json, "json", false, "write JSON for machines")
-	root.AddCommand(a.migrateCommand(), a.enqueueCommand(), a.jobsCommand(), a.keysCommand(),
-		a.purgeCommand(), a.queuesCommand(), a.maintainCommand(), a.doctorCommand())
+	root.AddCommand(a.migrateCommand(), a.enqueueCommand(), a.jobsCommand(), a.keysCommand(), a.deadCommand(),
+		a.purgeCommand(), a.queuesCommand(), a.statsCommand(), a.maintainCommand(), a.doctorCommand())
 	return root
 }
 

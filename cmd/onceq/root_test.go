@@ -17,6 +17,25 @@ func TestHelp(t *testing.T) {
 		"help_migrate_status.txt": {"migrate", "status", "--help"},
 		"help_migrate_print.txt":  {"migrate", "print", "--help"},
 		"help_enqueue.txt":        {"enqueue", "--help"},
+		"help_jobs.txt":           {"jobs", "--help"},
+		"help_jobs_list.txt":      {"jobs", "list", "--help"},
+		"help_jobs_show.txt":      {"jobs", "show", "--help"},
+		"help_jobs_cancel.txt":    {"jobs", "cancel", "--help"},
+		"help_jobs_run_now.txt":   {"jobs", "run-now", "--help"},
+		"help_keys.txt":           {"keys", "--help"},
+		"help_keys_show.txt":      {"keys", "show", "--help"},
+		"help_dead.txt":           {"dead", "--help"},
+		"help_dead_list.txt":      {"dead", "list", "--help"},
+		"help_dead_redrive.txt":   {"dead", "redrive", "--help"},
+		"help_purge.txt":          {"purge", "--help"},
+		"help_queues.txt":         {"queues", "--help"},
+		"help_queues_list.txt":    {"queues", "list", "--help"},
+		"help_queues_pause.txt":   {"queues", "pause", "--help"},
+		"help_queues_resume.txt":  {"queues", "resume", "--help"},
+		"help_queues_set.txt":     {"queues", "set", "--help"},
+		"help_stats.txt":          {"stats", "--help"},
+		"help_maintain.txt":       {"maintain", "--help"},
+		"help_doctor.txt":         {"doctor", "--help"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -25,7 +44,7 @@ func TestHelp(t *testing.T) {
 			if c.stderr.Len() > 0 {
 				t.Errorf("help wrote to stderr:\n%s", c.stderr.String())
 			}
-			if name != "help_migrate.txt" && !strings.Contains(c.stdout.String(), "Examples:\n") {
+			if group := len(args) == 2 && strings.Contains(c.stdout.String(), "Available Commands"); !group && !strings.Contains(c.stdout.String(), "Examples:\n") {
 				t.Errorf("%v shows no examples", args)
 			}
 		})
@@ -57,6 +76,14 @@ func TestMisuse(t *testing.T) {
 		{"priority out of bounds", append(enqueue, "--priority", "101"), "priority: 101; allowed are 0 to 100"},
 		{"a key that never lives", append(enqueue, "--ttl", "0s"), "--ttl"},
 		{"a key that lives too long", append(enqueue, "--ttl", "9000h"), "ttl: 9000h0m0s; allowed are 1ms to 365 days"},
+		{"two modes", append(enqueue, "--debounce", "5s", "--throttle", "1m"), "debounce throttle"},
+		{"a mode with a TTL", append(enqueue, "--debounce", "5s", "--ttl", "1h"), "debounce ttl"},
+		{"a throttle with a release", append(enqueue, "--throttle", "5s", "--release", "dead"), "release throttle"},
+		{"hold without debounce", append(enqueue, "--hold"), "--hold is for --debounce"},
+		{"follow-up with throttle", append(enqueue, "--throttle", "5s", "--follow-up"), "--follow-up is for --debounce"},
+		{"no window", append(enqueue, "--debounce", "0s"), "window: 0s; allowed are 1ms to 365 days"},
+		{"no wait", append(enqueue, "--debounce", "5s", "--max-wait", "0s"), "--max-wait: 0s"},
+		{"unknown release", append(enqueue, "--release", "never"), "--release: allowed are expiry, finished and dead"},
 		{"bad queue", append(enqueue, "--queue", " q"), "queue: has a space at an end"},
 		{"empty type", []string{"enqueue", "--type", "", "--key-field", "id"}, "type: 0 bytes"},
 		{"bad tag", append(enqueue, "--tag", ""), "tag 0 has 0 characters"},
