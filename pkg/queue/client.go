@@ -20,7 +20,8 @@ type Client struct {
 	own        *db.Queries // on the pool
 	schema     string
 	log        *slog.Logger
-	hashers    []keyHasher // the newest secret's first
+	hashers    []keyHasher // of keys, the newest secret's first
+	orders     []keyHasher // of redrive request ids, likewise
 	maxPayload int
 	waker      *waker
 	retention  Retention
@@ -53,6 +54,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 	c.own = c.queries(pool)
 	for _, secret := range append([][]byte{cfg.KeySecret}, cfg.PreviousKeySecrets...) {
 		c.hashers = append(c.hashers, newKeyHasher(secret))
+		c.orders = append(c.orders, newHasher(redriveDomain, secret))
 	}
 	if !cfg.PollOnly {
 		c.waker = newWaker(c)

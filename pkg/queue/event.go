@@ -52,7 +52,7 @@ type Event struct {
 // hot path writes no events: the acceptance, the claims and the success are read
 // from the rows that the job has anyway.
 func (c *Client) Events(ctx context.Context, id JobID) ([]Event, error) {
-	row, err := c.jobRow(ctx, id)
+	row, err := c.jobRow(ctx, id, false)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func (c *Client) Events(ctx context.Context, id JobID) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored, err := c.own.GetEvents(ctx, string(id))
+	stored, err := c.own.GetEvents(ctx, row.ID)
 	if err != nil {
 		return nil, fmt.Errorf("queue: events of job %s: %w", id, classify(err))
 	}
@@ -100,7 +100,7 @@ func claimOf(e db.GetEventsRow) []Event {
 
 // currentClaim is the claim that no stored event has ended: of a running job or
 // of one that succeeded, with its success.
-func currentClaim(row db.GetJobRow, job JobInfo) ([]Event, error) {
+func currentClaim(row db.GetJobsRow, job JobInfo) ([]Event, error) {
 	text := row.RunningSince
 	if job.State == StateSucceeded {
 		text = row.LastClaimedAt

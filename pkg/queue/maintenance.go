@@ -35,6 +35,9 @@ func (r Retention) withDefaults() Retention {
 	}
 }
 
+// shortest is the time for which every ended job is kept.
+func (r Retention) shortest() time.Duration { return min(r.Succeeded, r.Dead, r.Cancelled) }
+
 func (p *problems) retention(r Retention) {
 	for _, f := range []struct {
 		name  string
@@ -94,11 +97,18 @@ func (c *Client) slowTasks() []task {
 				return s.Reached, s.LookedAt, s.Deleted, err
 			})
 		}},
+		{"redrives", func(ctx context.Context, q *db.Queries) (int64, error) {
+			return walk(ctx, func(after string) (string, int64, int64, error) {
+				s, err := q.DeleteOldRedrives(ctx, db.DeleteOldRedrivesParams{After: after, Rows: walkStep, RetentionUs: c.retention.shortest().Microseconds()})
+				return s.Reached, s.LookedAt, s.Deleted, err
+			})
+		}},
 	}
 }
 
 // Maintain runs one pass of maintenance by hand: expired leases, passed
-// deadlines, expired bindings, ended jobs and events past their retention.
+// deadlines, expired bindings, ended jobs and events past their retention, and
+// records of redrives whose jobs are gone.
 // Workers do the same by themselves. Scheduled jobs need no task: they are ready
 // when PostgreSQL's clock says so. Every task works in bounded steps and fails
 // alone, in its report; the error returned is for a pass that could not begin.

@@ -54,7 +54,7 @@ func (c *Client) Purge(ctx context.Context, f PurgeFilter) (int64, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return 0, fmt.Errorf("queue: purge: %w", err)
 	}
-	at, err := c.own.BeginPurge(ctx)
+	at, err := c.own.ReadClock(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("queue: purge: %w", classify(err))
 	}

@@ -19,7 +19,7 @@ type JobInfo struct {
 	Type, Queue string
 	State       State
 	Priority    int
-	// Payload is the stored JSON.
+	// Payload is the stored JSON; nil in a list that did not ask for it.
 	Payload        json.RawMessage
 	Tags           []string
 	ConcurrencyKey string
@@ -47,35 +47,46 @@ type JobInfo struct {
 // Job reads one job, payload and all. ErrJobNotFound tells that there is none
 // with the id, or no longer.
 func (c *Client) Job(ctx context.Context, id JobID) (JobInfo, error) {
-	row, err := c.jobRow(ctx, id)
+	row, err := c.jobRow(ctx, id, true)
 	if err != nil {
 		return JobInfo{}, err
 	}
 	return jobInfo(row)
 }
 
-func (c *Client) jobRow(ctx context.Context, id JobID) (db.GetJobRow, error) {
-	if _, err := uuid.Parse(string(id)); err != nil {
-		return db.GetJobRow{}, fmt.Errorf("queue: job: %w: the id is not a UUID", ErrJobNotFound)
+func (c *Client) jobRow(ctx context.Context, id JobID, withPayload bool) (db.GetJobsRow, error) {
+	text, ok := id.canonical()
+	if !ok {
+		return db.GetJobsRow{}, fmt.Errorf("queue: job: %w: the id is not a UUID", ErrJobNotFound)
 	}
 	if err := c.checkSchema(ctx, c.own); err != nil {
-		return db.GetJobRow{}, fmt.Errorf("queue: job: %w", err)
+		return db.GetJobsRow{}, fmt.Errorf("queue: job: %w", err)
 	}
-	row, err := c.own.GetJob(ctx, string(id))
-	if errors.Is(err, pgx.ErrNoRows) {
-		return db.GetJobRow{}, fmt.Errorf("queue: job %s: %w", id, ErrJobNotFound)
-	}
+	rows, err := c.own.GetJobs(ctx, db.GetJobsParams{Ids: []string{text}, WithPayload: withPayload})
 	if err != nil {
-		return db.GetJobRow{}, fmt.Errorf("queue: job %s: %w", id, classify(err))
+		return db.GetJobsRow{}, fmt.Errorf("queue: job %s: %w", text, classify(err))
 	}
-	return row, nil
+	if len(rows) == 0 {
+		return db.GetJobsRow{}, fmt.Errorf("queue: job %s: %w", text, ErrJobNotFound)
+	}
+	return rows[0], nil
 }
 
-func jobInfo(row db.GetJobRow) (JobInfo, error) {
+// canonical is the id in the form that PostgreSQL reads and writes; false tells
+// that it is no UUID.
+func (id JobID) canonical() (string, bool) {
+	parsed, err := uuid.Parse(string(id))
+	return parsed.String(), err == nil
+}
+
+func jobInfo(row db.GetJobsRow) (JobInfo, error) {
 	info := JobInfo{
 		ID: JobID(row.ID), Type: row.Type, Queue: row.Queue, State: State(row.State), Priority: int(row.Priority),
-		Payload: json.RawMessage(row.Payload), Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts),
-		LastError: row.LastError, WorkerID: row.WorkerID,
+		Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts), LastError: row.LastError, WorkerID: row.WorkerID,
+		RedriveOf: JobID(row.RedriveOf), RedrivenAs: JobID(row.RedrivenAs),
+	}
+	if row.Payload != "" {
+		info.Payload = json.RawMessage(row.Payload)
 	}
 	if err := instants(map[*time.Time]string{
 		&info.AcceptedAt: row.AcceptedAt, &info.RunAt: row.RunAt, &info.Deadline: row.Deadline, &info.FinishedAt: row.FinishedAt,

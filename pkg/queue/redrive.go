@@ -2,7 +2,7 @@ package queue
 
 import (
 	"context"
-	"errors"
+	"fmt"
 )
 
 // RedriveStatus is the answer to a redrive.
@@ -44,7 +44,31 @@ type RedriveResult struct {
 	Target JobID
 }
 
-// Redrive runs a dead letter's work again, as a new job.
+// Redrive runs a dead letter's work again: it makes a new ready job with the
+// source's queue, type, payload, priority, concurrency key, tags, attempts, retry
+// policy and timeout, and without its deadline, checkpoints and key. The source
+// stays dead.
+//
+// The same request id for the same source is answered with the first target,
+// also when that has ended or gone, and writes nothing; with another actor or
+// reason it is a [RedriveConflictError]. However many callers there are at once,
+// one request id makes one target, and without Again a source has one target.
 func (c *Client) Redrive(ctx context.Context, req RedriveRequest) (RedriveResult, error) {
-	return RedriveResult{}, errors.ErrUnsupported
+	var wrong problems
+	wrong.order(req.RequestID, req.Actor, req.Reason)
+	if err := wrong.err(); err != nil {
+		return RedriveResult{}, fmt.Errorf("queue: redrive: %w", err)
+	}
+	id, ok := req.JobID.canonical()
+	if !ok {
+		return RedriveResult{Status: RedriveNotFound}, nil
+	}
+	if err := c.checkSchema(ctx, c.own); err != nil {
+		return RedriveResult{}, fmt.Errorf("queue: redrive: %w", err)
+	}
+	rows, err := c.newOrder(req.RequestID, req.Actor, req.Reason, req.Again).redrive(ctx, []string{id})
+	if err != nil {
+		return RedriveResult{}, fmt.Errorf("queue: redrive job %s: %w", id, err)
+	}
+	return RedriveResult{Status: RedriveStatus(rows[0].Status), Target: JobID(rows[0].TargetID)}, nil
 }
