@@ -3,12 +3,12 @@ package main
 import (
 	"context"
 	"fmt"
-	"os"
+	"strings"
+	"time"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/onceq/onceq/pkg/queue"
 )
@@ -36,7 +36,8 @@ type checkJSON struct {
 }
 
 func (a *app) doctorCommand() *cobra.Command {
-	return &cobra.Command{
+	var limits queue.HealthLimits
+	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what keeps the queue from working, or will",
 		Long: `doctor asks the database whether the queue can work, and looks for what will hurt
@@ -51,16 +52,20 @@ Exit codes: 0 nothing worse than a notice, 6 warnings, 7 something critical, suc
 as a database out of reach; 2 wrong usage.`,
 		Example: "  onceq doctor\n  onceq doctor --json | jq '.checks[] | select(.severity != \"ok\")'",
 		Args:    cobra.NoArgs,
-		RunE:    a.command(func(cmd *cobra.Command) error { return a.doctor(cmd.Context()) }),
+		RunE:    a.command(func(cmd *cobra.Command) error { return a.doctor(cmd.Context(), limits) }),
 	}
+	flags := cmd.Flags()
+	flags.DurationVar(&limits.OldTransaction, "old-transaction", 5*time.Minute, "how long a transaction may be open")
+	flags.DurationVar(&limits.Unclaimed, "unclaimed", 5*time.Minute, "how long a job may be ready while none of its queue runs")
+	return cmd
 }
 
-func (a *app) doctor(ctx context.Context) error {
+func (a *app) doctor(ctx context.Context, limits queue.HealthLimits) error {
 	var where *place
 	var health queue.Health
 	err := a.connected(ctx, func(client *queue.Client, at place) (err error) {
 		where = &at
-		health, err = client.Health(ctx)
+		health, err = client.Health(ctx, limits)
 		return err
 	})
 	switch {
@@ -98,17 +103,31 @@ func (a *app) tell(where *place, h queue.Health) error {
 		fmt.Fprintln(a.stdout, where)
 	}
 	t := a.newTable()
-	t.SetColumnConfigs([]table.ColumnConfig{{Number: 3, WidthMax: a.widthBeside(40), WidthMaxEnforcer: text.WrapSoft}})
+	a.wrap(t, 3, 40)
 	for _, c := range h.Checks {
 		t.AppendRow(table.Row{a.severity(c.Severity), c.Name, clean(c.Summary)})
 	}
 	t.Render()
-	for _, c := range h.Checks {
-		if c.Advice != "" {
-			fmt.Fprintf(a.stdout, "%s: %s\n", c.Name, clean(c.Advice))
-		}
-	}
+	a.advise(h.Checks)
 	return nil
+}
+
+// advise says what to do about the checks, once for those that want the same.
+func (a *app) advise(checks []queue.Check) {
+	var order []string
+	names := map[string][]string{}
+	for _, c := range checks {
+		if c.Advice == "" {
+			continue
+		}
+		if names[c.Advice] == nil {
+			order = append(order, c.Advice)
+		}
+		names[c.Advice] = append(names[c.Advice], string(c.Name))
+	}
+	for _, advice := range order {
+		fmt.Fprintf(a.stdout, "\n%s\n  %s\n", strings.Join(names[advice], ", "), clean(advice))
+	}
 }
 
 func (a *app) severity(s queue.Severity) string {
@@ -116,17 +135,4 @@ func (a *app) severity(s queue.Severity) string {
 		queue.SeverityOK: text.FgGreen, queue.SeverityUnknown: text.Faint, queue.SeverityNotice: text.FgCyan,
 		queue.SeverityWarning: text.FgYellow, queue.SeverityCritical: text.FgRed,
 	}[s])
-}
-
-// widthBeside is how wide a column may be that stands beside others: as the
-// terminal allows, and without a bound in a pipe.
-func (a *app) widthBeside(others int) int {
-	if !isTerminal(a.stdout) {
-		return 0
-	}
-	width, _, err := term.GetSize(int(a.stdout.(*os.File).Fd()))
-	if err != nil {
-		return 0
-	}
-	return max(width-others, 20)
 }

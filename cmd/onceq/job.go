@@ -71,8 +71,8 @@ func (a *app) showJob(j queue.JobInfo, events []queue.Event) error {
 	}
 	a.jobTable(j)
 	fmt.Fprintln(a.stdout)
-	t := a.newTable()
-	t.AppendHeader(table.Row{"at", "event", "attempt", "details"})
+	t := a.newList("at", "event", "attempt", "details")
+	a.wrap(t, 4, 60)
 	for _, e := range events {
 		t.AppendRow(table.Row{instant(e.At), e.Kind, e.Attempt, details(e.Details)})
 	}
@@ -91,6 +91,7 @@ func (a *app) showJob(j queue.JobInfo, events []queue.Event) error {
 // jobTable shows what is known of a job, without what is empty.
 func (a *app) jobTable(j queue.JobInfo) {
 	t := a.newTable()
+	a.wrap(t, 2, 25)
 	row := func(name, value string) {
 		if value != "" {
 			t.AppendRow(table.Row{name, value})
@@ -136,6 +137,9 @@ func details(text json.RawMessage) string {
 		var s string
 		if json.Unmarshal(value, &s) != nil {
 			s = string(value)
+		}
+		if at, err := time.Parse(time.RFC3339, s); err == nil {
+			s = instant(at)
 		}
 		parts = append(parts, fmt.Sprintf("%v=%s", name, cell(s)))
 	}

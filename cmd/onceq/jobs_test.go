@@ -21,10 +21,10 @@ func TestJobs(t *testing.T) {
 	s.run(exitRefused, "jobs", "cancel", "01890000-0000-7000-8000-000000000000", "--reason", "not there", "--json")
 	s.run(exitOK, "jobs", "cancel", string(shop.scheduled), "--reason", "paid", "--json")
 	s.golden("jobs.txt")
-	if strings.Contains(s.text.String(), "order-1001-confirmation-mail") {
+	if strings.Contains(s.shown.String(), "order-1001-confirmation-mail") {
 		t.Error("a key is shown")
 	}
-	if strings.ContainsAny(s.text.String(), "\x1b\x07") {
+	if strings.ContainsAny(s.shown.String(), "\x1b\x07") {
 		t.Error("what a handler's error holds would act on a terminal")
 	}
 }

@@ -12,9 +12,6 @@ func TestKeys(t *testing.T) {
 	s.open()
 	const key = "order-1001-confirmation-mail"
 	s.run(exitOK, "keys", "show", "--scope", "orders", "--key", key)
-	shown := strings.ReplaceAll(s.text.String(), "--key "+key, "--key KEY")
-	s.text.Reset()
-	s.text.WriteString(shown)
 	stdin := func(text string, args ...string) *command {
 		return newCommand(t, s.url(), append([]string{"keys", "show", "--scope", "orders", "--key-file", "-"}, args...)...).reading(text)
 	}
@@ -27,7 +24,7 @@ func TestKeys(t *testing.T) {
 	s.runs(stdin(strings.Repeat("x", 5000)), exitUsage)
 	s.run(exitUsage, "keys", "show", "--scope", "orders")
 	s.golden("keys.txt")
-	if strings.Contains(s.text.String(), key) {
+	if strings.Contains(s.shown.String(), key) {
 		t.Error("a key is shown")
 	}
 }

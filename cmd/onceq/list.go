@@ -70,8 +70,7 @@ func (a *app) list(ctx context.Context, l listing, jobs func(*queue.Client, cont
 		return usagef("--limit: %d; allowed are 1 and more, or 0 for all", l.limit)
 	}
 	return a.connected(ctx, func(client *queue.Client, _ place) error {
-		t, shown, more := a.newTable(), 0, false
-		t.AppendHeader(l.header())
+		t, shown, more := a.newList(l.header()...), 0, false
 		for job, err := range jobs(client, ctx, l.filter) {
 			if err != nil {
 				return err
@@ -97,17 +96,17 @@ func (a *app) list(ctx context.Context, l listing, jobs func(*queue.Client, cont
 	})
 }
 
-func (l listing) header() table.Row {
+func (l listing) header() []string {
 	if l.dead {
-		return table.Row{"job", "queue", "type", "attempts", "died", "redriven_as", "error"}
+		return []string{"job", "queue", "type", "attempts", "died", "error", "redriven_as"}
 	}
-	return table.Row{"job", "state", "queue", "type", "attempts", "accepted", "run_at", "error"}
+	return []string{"job", "state", "queue", "type", "attempts", "run_at", "error"}
 }
 
 func (l listing) row(a *app, j queue.JobInfo) table.Row {
 	attempts := fmt.Sprintf("%d/%d", j.Attempt, j.MaxAttempts)
 	if l.dead {
-		return table.Row{j.ID, cell(j.Queue), cell(j.Type), attempts, instant(j.FinishedAt), j.RedrivenAs, cell(j.LastError)}
+		return table.Row{j.ID, cell(j.Queue), cell(j.Type), attempts, instant(j.FinishedAt), cell(j.LastError), j.RedrivenAs}
 	}
-	return table.Row{j.ID, a.state(j.State), cell(j.Queue), cell(j.Type), attempts, instant(j.AcceptedAt), instant(j.RunAt), cell(j.LastError)}
+	return table.Row{j.ID, a.state(j.State), cell(j.Queue), cell(j.Type), attempts, instant(j.RunAt), cell(j.LastError)}
 }

@@ -86,7 +86,7 @@ func (c *command) ended(t *testing.T, want int) *command {
 // would do.
 func (c *command) said() string {
 	text := c.stderr.String()
-	if strings.HasPrefix(text, "onceq will ") {
+	for strings.HasPrefix(text, "onceq will ") {
 		_, text, _ = strings.Cut(text, "\n")
 	}
 	return text

@@ -43,8 +43,7 @@ func (a *app) maintain(cmd *cobra.Command) error {
 			return err
 		}
 		tasks, failed := make([]taskJSON, len(report.Tasks)), false
-		t := a.newTable()
-		t.AppendHeader(table.Row{"task", "rows", "took", "result"})
+		t := a.newList("task", "rows", "took", "result")
 		for i, task := range report.Tasks {
 			tasks[i] = taskJSON{Task: task.Name, Rows: task.Rows, Took: task.Took.Seconds()}
 			result := a.paint("done", text.FgGreen)

@@ -124,8 +124,7 @@ func (a *app) migrateStatus(cmd *cobra.Command) error {
 		}{db.place, migrations})
 	}
 	fmt.Fprintln(a.stdout, db.place)
-	t := a.newTable()
-	t.AppendHeader(table.Row{"version", "migration", "applied"})
+	t := a.newList("version", "migration", "applied")
 	for _, m := range migrations {
 		applied := "no"
 		if m.Applied {

@@ -42,12 +42,42 @@ func (a *app) newTable() table.Writer {
 	}
 	// Names stand as they are written elsewhere.
 	style.Format.Header = text.FormatDefault
-	if a.coloured(a.stdout) {
-		style.Color.Header = text.Colors{text.Bold}
-	}
 	t.SetStyle(style)
 	t.SuppressTrailingSpaces()
 	return t
+}
+
+// newList is a table of a row for each thing, under a header. On a terminal it is
+// cut where the terminal ends.
+func (a *app) newList(names ...string) table.Writer {
+	t := a.newTable()
+	t.Style().Size.WidthMax = a.widthBeside(0)
+	header := make(table.Row, len(names))
+	for i, name := range names {
+		header[i] = a.paint(name, text.Bold)
+	}
+	t.AppendHeader(header)
+	return t
+}
+
+// wrap breaks the lines of a column so that a table fits a terminal on which the
+// other columns take others.
+func (a *app) wrap(t table.Writer, column, others int) {
+	if width := a.widthBeside(others); width > 0 {
+		t.SetColumnConfigs([]table.ColumnConfig{{Number: column, WidthMax: max(width, 20), WidthMaxEnforcer: text.WrapSoft}})
+	}
+}
+
+// widthBeside is what others leave of a terminal's width, or 0 in a pipe.
+func (a *app) widthBeside(others int) int {
+	if !isTerminal(a.stdout) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(a.stdout.(*os.File).Fd()))
+	if err != nil {
+		return 0
+	}
+	return max(width-others, 0)
 }
 
 // writeJSON writes v as one line on stdout.

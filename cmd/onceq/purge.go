@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -68,10 +69,37 @@ func purgeTarget(f queue.PurgeFilter) string {
 	return "the waiting jobs " + strings.Join(limits, ", ")
 }
 
+// tellWaiting tells a person how many jobs of the queues in question wait.
+func (a *app) tellWaiting(ctx context.Context, client *queue.Client, f queue.PurgeFilter) error {
+	if a.json || f.JobIDs != nil {
+		return nil
+	}
+	stats, err := client.Stats(ctx)
+	if err != nil {
+		return err
+	}
+	var waiting int64
+	var capped bool
+	for _, s := range stats {
+		if f.Queue == "" || f.Queue == s.Queue {
+			waiting, capped = waiting+s.Scheduled+s.Ready, capped || s.Capped
+		}
+	}
+	least := ""
+	if capped {
+		least = "at least "
+	}
+	fmt.Fprintf(a.stderr, "onceq will choose among %s%s\n", least, count(waiting, "waiting job"))
+	return nil
+}
+
 func (a *app) purge(cmd *cobra.Command, f queue.PurgeFilter, yes bool) error {
 	ctx := cmd.Context()
 	return a.connected(ctx, func(client *queue.Client, where place) error {
 		a.announce("purge "+purgeTarget(f)+" in", where)
+		if err := a.tellWaiting(ctx, client, f); err != nil {
+			return err
+		}
 		if err := a.confirm(ctx, yes, where); err != nil {
 			return err
 		}

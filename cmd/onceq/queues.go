@@ -44,8 +44,7 @@ func (a *app) queuesList(cmd *cobra.Command) error {
 		if err != nil {
 			return err
 		}
-		t := a.newTable()
-		t.AppendHeader(table.Row{"queue", "paused", "max_running", "max_running_per_key"})
+		t := a.newList("queue", "paused", "max_running", "max_running_per_key")
 		for _, q := range queues {
 			if a.json {
 				if err := a.writeJSON(queueJSON{q.Name, q.Paused, q.MaxRunning, q.MaxRunningPerKey}); err != nil {

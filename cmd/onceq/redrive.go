@@ -170,17 +170,13 @@ func (a *app) redriveMany(ctx context.Context, f redriveFlags) error {
 			}
 		}
 		bar := a.newBar("jobs", 0)
-		last := queue.RedriveManyResult{}
 		res, err := client.RedriveMany(ctx, queue.RedriveManyRequest{
 			Filter: f.filter, RequestID: f.requestID, Actor: f.actor, Reason: f.reason, Again: f.again, Limit: f.limit, DryRun: f.dryRun,
-			Progress: func(r queue.RedriveManyResult) {
-				last = r
-				bar.set(0, r.Redriven+r.Replayed)
-			},
+			Progress: func(r queue.RedriveManyResult) { bar.set(0, r.Redriven+r.Replayed) },
 		})
 		bar.finish(err == nil)
 		if err != nil && !a.isMisuse(err) && codeOf(err) == exitFailure && !f.dryRun {
-			err = fmt.Errorf("%w; %s redriven so far, and to give the same order again is safe", err, count(last.Redriven, "job"))
+			err = fmt.Errorf("%w; to give the same order again is safe, and goes on", err)
 		}
 		if err != nil {
 			return err

@@ -46,8 +46,8 @@ says so in the column capped.`,
 }
 
 func (a *app) showStats(stats []queue.QueueStats) error {
-	t := a.newTable()
-	t.AppendHeader(table.Row{"queue", "scheduled", "ready", "running", "succeeded", "dead", "cancelled", "oldest_ready", "paused", "capped"})
+	t := a.newList("queue", "scheduled", "ready", "running", "succeeded", "dead", "cancelled", "oldest_ready", "paused", "capped")
+	t.SetColumnConfigs([]table.ColumnConfig{{Number: 6, Align: text.AlignRight}})
 	for _, s := range stats {
 		if a.json {
 			if err := a.writeJSON(statsJSON{s.Queue, s.Scheduled, s.Ready, s.Running, s.Succeeded, s.Dead, s.Cancelled,

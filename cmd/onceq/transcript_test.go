@@ -22,6 +22,8 @@ type transcript struct {
 	t    *testing.T
 	pool *pgxpool.Pool
 	text strings.Builder
+	// shown is what the commands wrote, without how they were called.
+	shown strings.Builder
 }
 
 func newTranscript(t *testing.T) *transcript {
@@ -41,6 +43,7 @@ func (s *transcript) runs(c *command, code int) *command {
 	s.t.Helper()
 	c.ends(s.t, code)
 	s.typed(c)
+	s.shown.WriteString(c.stdout.String() + c.stderr.String())
 	s.text.WriteString(c.stdout.String())
 	for line := range strings.Lines(c.stderr.String()) {
 		s.text.WriteString("2> " + line)
@@ -71,7 +74,7 @@ var (
 	anID     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	aTime    = regexp.MustCompile(`20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(Z|\+\d\d:\d\d)`)
 	aPort    = regexp.MustCompile(`("port":|127\.0\.0\.1:)\d+`)
-	aVersion = regexp.MustCompile(`PostgreSQL 1\d\S*|"server_version":"[^"]*"`)
+	aVersion = regexp.MustCompile(`PostgreSQL 1\d[^"\n]*|"server_version":"[^"]*"`)
 	aLength  = regexp.MustCompile(`("(?:took|elapsed|oldest_ready)_seconds":)[0-9.e-]+`)
 )
 
@@ -168,4 +171,13 @@ func (s *transcript) exec(sql string, args ...any) {
 	if _, err := s.pool.Exec(s.t.Context(), sql, args...); err != nil {
 		s.t.Fatal(err)
 	}
+}
+
+// wait lets the waiting jobs of a type, all of them for %, have been accepted so
+// long ago.
+func (s *transcript) wait(jobType, interval string) {
+	s.t.Helper()
+	s.exec(`WITH moment AS (SELECT clock_timestamp() - $2::text::interval AS at),
+		moved AS (UPDATE onceq.job SET accepted_at = moment.at, run_at = moment.at FROM moment WHERE type LIKE $1)
+		UPDATE onceq.pending SET ready_at = moment.at FROM moment WHERE type LIKE $1`, jobType, interval)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -80,13 +81,35 @@ func (h Health) Severity() Severity {
 	return severities[worst]
 }
 
+// HealthLimits says from when on Health warns of what may be meant. The zero value
+// is useful.
+type HealthLimits struct {
+	// OldTransaction is for how long a transaction may be open: 1 ms to 365 days.
+	// Zero is 5 minutes.
+	OldTransaction time.Duration
+	// Unclaimed is for how long a job may be ready while none of its queue runs: 1
+	// ms to 365 days. Zero is 5 minutes.
+	Unclaimed time.Duration
+}
+
+const defaultHealthLimit = 5 * time.Minute
+
 // Health looks whether the queue can work, and for what will hurt it later. It
 // changes and locks nothing, and is cheap with millions of rows. A role that may
 // read all tables gets every answer but old_snapshot, for which PostgreSQL wants
 // pg_read_all_stats (a part of pg_monitor); what a role has no right to find out
-// is SeverityUnknown. An error tells that the database could not be asked.
-func (c *Client) Health(ctx context.Context) (Health, error) {
-	d := doctor{q: c.own, schema: c.schema, health: Health{NeededVersion: requiredSchema}}
+// is SeverityUnknown. An error tells that the database could not be asked, or
+// wraps ErrInvalidRequest.
+func (c *Client) Health(ctx context.Context, limits HealthLimits) (Health, error) {
+	limits.OldTransaction = orDefault(limits.OldTransaction, defaultHealthLimit)
+	limits.Unclaimed = orDefault(limits.Unclaimed, defaultHealthLimit)
+	var wrong problems
+	wrong.duration("OldTransaction", limits.OldTransaction)
+	wrong.duration("Unclaimed", limits.Unclaimed)
+	if err := wrong.err(); err != nil {
+		return Health{}, fmt.Errorf("queue: health: %w", err)
+	}
+	d := doctor{q: c.own, schema: c.schema, limits: limits, health: Health{NeededVersion: requiredSchema}}
 	for _, step := range []func(context.Context) error{
 		d.server, d.version, d.privileges, d.leases, d.upkeep, d.queues, d.snapshots, d.tables, d.bindings, d.indexes,
 	} {
@@ -101,6 +124,7 @@ func (c *Client) Health(ctx context.Context) (Health, error) {
 type doctor struct {
 	q        *db.Queries
 	schema   string
+	limits   HealthLimits
 	health   Health
 	noTables bool // there is nothing to ask about
 	facts    db.DoctorServerRow

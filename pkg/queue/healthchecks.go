@@ -13,8 +13,6 @@ const (
 	leaseGrace      = 15 * time.Second
 	urgentGrace     = time.Minute
 	slowGrace       = 20 * time.Minute
-	unclaimedLimit  = 5 * time.Minute
-	snapshotLimit   = 5 * time.Minute
 	deadRowsLimit   = 50_000
 	bindingGrace    = time.Hour
 	bindingsLimit   = 10_000
@@ -158,7 +156,7 @@ func (d *doctor) queues(ctx context.Context) error {
 		waits := fmt.Sprintf("%q for %s", row.Name, lasting(row.OldestUs))
 		if row.Paused {
 			paused = append(paused, waits)
-		} else if !row.Runs && row.OldestUs > unclaimedLimit.Microseconds() {
+		} else if !row.Runs && row.OldestUs > d.limits.Unclaimed.Microseconds() {
 			unclaimed = append(unclaimed, waits)
 		}
 	}
@@ -177,7 +175,7 @@ func (d *doctor) queues(ctx context.Context) error {
 }
 
 func (d *doctor) snapshots(ctx context.Context) error {
-	rows, err := d.q.DoctorSnapshots(ctx, snapshotLimit.Microseconds())
+	rows, err := d.q.DoctorSnapshots(ctx, d.limits.OldTransaction.Microseconds())
 	if err != nil {
 		return d.unanswered(err, CheckOldSnapshot)
 	}
@@ -196,7 +194,7 @@ func (d *doctor) snapshots(ctx context.Context) error {
 	case !d.facts.SeesSessions:
 		d.add(CheckOldSnapshot, SeverityUnknown, fmt.Sprintf("GRANT pg_read_all_stats TO %q shows them.", d.facts.Role), "can't be told: role %q may not look at the sessions of others", d.facts.Role)
 	default:
-		d.ok(CheckOldSnapshot, "no transaction has been open for more than %s", snapshotLimit)
+		d.ok(CheckOldSnapshot, "no transaction has been open for more than %s", lasting(d.limits.OldTransaction.Microseconds()))
 	}
 	return nil
 }
@@ -269,6 +267,9 @@ func lasting(us int64) string {
 	d := time.Duration(us) * time.Microsecond
 	if d >= 48*time.Hour {
 		return fmt.Sprintf("%d days", d/(24*time.Hour))
+	}
+	if d < time.Second {
+		return d.String()
 	}
 	return d.Round(time.Second).String()
 }
