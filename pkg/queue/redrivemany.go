@@ -37,7 +37,7 @@ type RedriveManyResult struct {
 	Skipped int64
 	// LookedAt is how many dead letters were looked at.
 	LookedAt int64
-	// AtLimit tells that Limit ended the run; there may be more that fit.
+	// AtLimit tells that Limit was met before the end: there may be more that fit.
 	AtLimit bool
 }
 
@@ -116,8 +116,7 @@ func (r *redriveRun) step(ctx context.Context) (bool, error) {
 	var fresh []string
 	for _, row := range rows {
 		verdict := RedriveStatus(row.Verdict)
-		if row.Fits && verdict != RedriveAlready && r.done.Redriven+r.done.Replayed+int64(len(fresh)) == int64(r.req.Limit) {
-			r.done.AtLimit = true
+		if r.done.AtLimit = r.done.Redriven+r.done.Replayed+int64(len(fresh)) == int64(r.req.Limit); r.done.AtLimit {
 			break
 		}
 		r.done.LookedAt++
