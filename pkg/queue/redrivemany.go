@@ -109,7 +109,7 @@ func (r *redriveRun) run(ctx context.Context) error {
 // step looks at the next dead letters and does what is to be done about them;
 // true tells that they were the last.
 func (r *redriveRun) step(ctx context.Context) (bool, error) {
-	rows, err := r.c.own.ListRedrivable(ctx, r.list)
+	rows, err := r.c.fresh.ListRedrivable(ctx, r.list)
 	if err != nil {
 		return false, err
 	}
