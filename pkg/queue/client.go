@@ -18,6 +18,7 @@ import (
 type Client struct {
 	pool       *pgxpool.Pool
 	own        *db.Queries // on the pool
+	fresh      *db.Queries // the same, each statement planned anew
 	schema     string
 	log        *slog.Logger
 	hashers    []keyHasher // of keys, the newest secret's first
@@ -51,7 +52,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("queue: new client: %w", err)
 	}
 	c := &Client{pool: pool, schema: cfg.Schema, log: cfg.Logger, maxPayload: cfg.MaxPayloadBytes, retention: cfg.Retention}
-	c.own = c.queries(pool)
+	c.own, c.fresh = c.queries(pool), c.planned(pool)
 	for _, secret := range append([][]byte{cfg.KeySecret}, cfg.PreviousKeySecrets...) {
 		c.hashers = append(c.hashers, newKeyHasher(secret))
 		c.orders = append(c.orders, newHasher(redriveDomain, secret))

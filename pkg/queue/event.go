@@ -60,7 +60,7 @@ func (c *Client) Events(ctx context.Context, id JobID) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored, err := c.own.GetEvents(ctx, row.ID)
+	stored, err := c.fresh.GetEvents(ctx, row.ID)
 	if err != nil {
 		return nil, fmt.Errorf("queue: events of job %s: %w", id, classify(err))
 	}

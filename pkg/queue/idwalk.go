@@ -39,7 +39,7 @@ func (c *Client) walkJobs(ctx context.Context, f JobFilter) (idWalk, error) {
 	}
 	least, before := f.ids()
 	return steps(before, func(ctx context.Context, before string, rows int64) (db.ListJobsRow, error) {
-		return c.own.ListJobs(ctx, db.ListJobsParams{
+		return c.fresh.ListJobs(ctx, db.ListJobsParams{
 			Queue: f.Queue, Type: f.Type, Tag: f.Tag, Since: f.since(), Until: f.until(), State: string(f.State), Error: f.Error,
 			Before: before, Least: least, Rows: rows,
 		})
@@ -48,9 +48,9 @@ func (c *Client) walkJobs(ctx context.Context, f JobFilter) (idWalk, error) {
 
 func (c *Client) fewOf(ctx context.Context, f JobFilter) ([]string, error) {
 	if f.State == StateRunning {
-		return c.own.FewRunning(ctx, db.FewRunningParams{Queue: f.Queue, Rows: fewJobs + 1})
+		return c.fresh.FewRunning(ctx, db.FewRunningParams{Queue: f.Queue, Rows: fewJobs + 1})
 	}
-	return c.own.FewWaiting(ctx, db.FewWaitingParams{Queue: f.Queue, Ready: f.State == StateReady, Rows: fewJobs + 1})
+	return c.fresh.FewWaiting(ctx, db.FewWaitingParams{Queue: f.Queue, Ready: f.State == StateReady, Rows: fewJobs + 1})
 }
 
 // known walks over ids that were found at once, as far as they can fit.
@@ -66,7 +66,7 @@ func known(f JobFilter, ids []string) idWalk {
 func (c *Client) walkEnded(f JobFilter, state int16) idWalk {
 	least, before := f.ids()
 	return steps(before, func(ctx context.Context, before string, rows int64) (db.ListJobsRow, error) {
-		row, err := c.own.ListEnded(ctx, db.ListEndedParams{
+		row, err := c.fresh.ListEnded(ctx, db.ListEndedParams{
 			Queue: f.Queue, Type: f.Type, Tag: f.Tag, Since: f.since(), Until: f.until(), State: state, Error: f.Error,
 			Before: before, Least: least, Rows: rows,
 		})
@@ -94,7 +94,7 @@ func (c *Client) walkDead(_ context.Context, f JobFilter) (idWalk, error) {
 	before, beforeID := f.until(), uuid.Nil.String() // before Until, not at it
 	rows := look(jobPage)
 	return func(ctx context.Context) ([]string, bool, error) {
-		dead, err := c.own.ListDead(ctx, db.ListDeadParams{
+		dead, err := c.fresh.ListDead(ctx, db.ListDeadParams{
 			Queue: f.Queue, Type: f.Type, Tag: f.Tag, Error: f.Error, Since: f.since(), Before: before, BeforeID: beforeID, Rows: int64(rows),
 		})
 		if err != nil {

@@ -94,7 +94,7 @@ func (l lister) show(ctx context.Context, ids []string, yield func(JobInfo, erro
 	}
 	for len(ids) > 0 {
 		n := min(size, len(ids))
-		rows, err := l.c.own.GetJobs(ctx, db.GetJobsParams{Ids: ids[:n], WithPayload: l.filter.WithPayload})
+		rows, err := l.c.fresh.GetJobs(ctx, db.GetJobsParams{Ids: ids[:n], WithPayload: l.filter.WithPayload})
 		if err != nil {
 			return false, err
 		}

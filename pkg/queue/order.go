@@ -106,7 +106,7 @@ func (o *order) ask(ctx context.Context, sources []string) ([]db.RedriveJobsRow,
 		}
 		params.TargetIds[i] = id.String()
 	}
-	return o.c.own.RedriveJobs(ctx, params)
+	return o.c.fresh.RedriveJobs(ctx, params)
 }
 
 // conflicts is the first answer, if any, of a source that the same request id

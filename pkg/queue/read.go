@@ -62,7 +62,7 @@ func (c *Client) jobRow(ctx context.Context, id JobID, withPayload bool) (db.Get
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return db.GetJobsRow{}, fmt.Errorf("queue: job: %w", err)
 	}
-	rows, err := c.own.GetJobs(ctx, db.GetJobsParams{Ids: []string{text}, WithPayload: withPayload})
+	rows, err := c.fresh.GetJobs(ctx, db.GetJobsParams{Ids: []string{text}, WithPayload: withPayload})
 	if err != nil {
 		return db.GetJobsRow{}, fmt.Errorf("queue: job %s: %w", text, classify(err))
 	}

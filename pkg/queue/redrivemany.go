@@ -37,7 +37,7 @@ type RedriveManyResult struct {
 	Skipped int64
 	// LookedAt is how many dead letters were looked at.
 	LookedAt int64
-	// AtLimit tells that Limit ended the run; there may be more that fit.
+	// AtLimit tells that Limit was met before the end: there may be more that fit.
 	AtLimit bool
 }
 
@@ -109,15 +109,14 @@ func (r *redriveRun) run(ctx context.Context) error {
 // step looks at the next dead letters and does what is to be done about them;
 // true tells that they were the last.
 func (r *redriveRun) step(ctx context.Context) (bool, error) {
-	rows, err := r.c.own.ListRedrivable(ctx, r.list)
+	rows, err := r.c.fresh.ListRedrivable(ctx, r.list)
 	if err != nil {
 		return false, err
 	}
 	var fresh []string
 	for _, row := range rows {
 		verdict := RedriveStatus(row.Verdict)
-		if row.Fits && verdict != RedriveAlready && r.done.Redriven+r.done.Replayed+int64(len(fresh)) == int64(r.req.Limit) {
-			r.done.AtLimit = true
+		if r.done.AtLimit = r.done.Redriven+r.done.Replayed+int64(len(fresh)) == int64(r.req.Limit); r.done.AtLimit {
 			break
 		}
 		r.done.LookedAt++

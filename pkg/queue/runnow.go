@@ -34,7 +34,7 @@ func (c *Client) runNow(ctx context.Context, id string) error {
 				return err
 			}
 		}
-		row, err := c.own.RunNow(ctx, id)
+		row, err := c.fresh.RunNow(ctx, id)
 		switch {
 		case errors.Is(err, pgx.ErrNoRows):
 			return ErrJobNotFound

@@ -42,7 +42,7 @@ func (c *Client) Stats(ctx context.Context) ([]QueueStats, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return nil, fmt.Errorf("queue: stats: %w", err)
 	}
-	rows, err := c.own.CountJobs(ctx, db.CountJobsParams{Most: maxCounted, MostRunning: maxRunningCounted})
+	rows, err := c.fresh.CountJobs(ctx, db.CountJobsParams{Most: maxCounted, MostRunning: maxRunningCounted})
 	if err != nil {
 		return nil, fmt.Errorf("queue: stats: %w", classify(err))
 	}
