@@ -126,6 +126,16 @@ func TestCosts(t *testing.T) {
 				t.Errorf("%+v, %v", stats, err)
 			}
 		}, 200_000},
+		{"the queues", func() {
+			if queues, err := w.client.Queues(w.ctx); err != nil || len(queues) != 4 {
+				t.Errorf("%+v, %v", queues, err)
+			}
+		}, 500},
+		{"the health", func() {
+			if _, err := w.client.Health(w.ctx, queue.HealthLimits{}); err != nil {
+				t.Error(err)
+			}
+		}, 8000},
 		{"a step of a redrive", func() { w.many(queue.RedriveManyRequest{Limit: 50}) }, 8000},
 		{"a dry run over all dead letters", func() { w.many(queue.RedriveManyRequest{Limit: 1_000_000, DryRun: true, RequestID: "dry"}) }, 40 * jobs / 1000},
 	} {

@@ -109,7 +109,7 @@ func (c *Client) Health(ctx context.Context, limits HealthLimits) (Health, error
 	if err := wrong.err(); err != nil {
 		return Health{}, fmt.Errorf("queue: health: %w", err)
 	}
-	d := doctor{q: c.own, schema: c.schema, limits: limits, health: Health{NeededVersion: requiredSchema}}
+	d := doctor{q: c.fresh, schema: c.schema, limits: limits, health: Health{NeededVersion: requiredSchema}}
 	for _, step := range []func(context.Context) error{
 		d.server, d.version, d.privileges, d.leases, d.upkeep, d.queues, d.snapshots, d.tables, d.bindings, d.indexes,
 	} {

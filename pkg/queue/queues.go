@@ -66,7 +66,7 @@ func (c *Client) Queues(ctx context.Context) ([]QueueInfo, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return nil, fmt.Errorf("queue: queues: %w", err)
 	}
-	rows, err := c.own.ListQueues(ctx)
+	rows, err := c.fresh.ListQueues(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("queue: queues: %w", classify(err))
 	}
