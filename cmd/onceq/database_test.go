@@ -57,7 +57,8 @@ func TestDatabaseURLIsNotShown(t *testing.T) {
 		"host=127.0.0.1 port=1 user=u password=" + password,
 		password,
 	} {
-		for _, args := range [][]string{{"migrate", "up"}, {"migrate", "status", "--json"}, {"enqueue", "--type", "t", "--key-field", "id"}} {
+		for _, args := range [][]string{{"migrate", "up"}, {"migrate", "status", "--json"}, {"enqueue", "--type", "t", "--key-field", "id"},
+			{"jobs", "list"}, {"dead", "list"}, {"keys", "show", "--key", "k"}, {"purge", "--all", "--yes"}, {"queues", "pause", "q"}, {"stats"}, {"maintain"}} {
 			c := here(t, url, args...)
 			if c.code == exitOK {
 				t.Errorf("onceq %v worked with a URL that leads nowhere", args)
@@ -66,6 +67,16 @@ func TestDatabaseURLIsNotShown(t *testing.T) {
 			if all := c.stdout.String() + c.stderr.String(); strings.Contains(all, password) {
 				t.Errorf("the password is shown for %q:\n%s", url, all)
 			}
+		}
+	}
+}
+
+func TestDoctorShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"doctor"}, {"doctor", "--json"}} {
+		c := here(t, nowhere, args...).ended(t, exitCritical)
+		if all := c.stdout.String() + c.stderr.String(); strings.Contains(all, "hunter2") {
+			t.Errorf("the password is shown:\n%s", all)
 		}
 	}
 }

@@ -184,3 +184,44 @@ func hold(t *testing.T, pool *pgxpool.Pool, key string) (commit func()) {
 		}
 	}
 }
+
+// Ctrl-C in the middle of a purge tells how far it came.
+func TestPurgeInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newTranscript(t)
+	client, err := queue.New(s.pool, queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reqs := make([]queue.Request, 700)
+	for i := range reqs {
+		reqs[i] = queue.Request{Type: "t", Payload: i}
+	}
+	if _, err := client.EnqueueMany(t.Context(), reqs); err != nil {
+		t.Fatal(err)
+	}
+	// The second step waits at its last job.
+	s.exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF OLD.payload = '699' THEN PERFORM pg_advisory_xact_lock(42); END IF; RETURN OLD; END $$`)
+	s.exec(`CREATE TRIGGER hold BEFORE DELETE ON onceq.job FOR EACH ROW EXECUTE FUNCTION hold()`)
+	tx, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(42)"); err != nil {
+		t.Fatal(err)
+	}
+	c := newCommand(t, s.url(), "purge", "--all", "--yes")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, s.pool, waiting)
+	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	c.ends(t, exitFailure).oneError(t, "onceq: interrupted: ", "500 jobs were purged")
+	if n := queryRow[int](t, s.pool, "SELECT count(*) FROM onceq.pending"); n != 200 {
+		t.Errorf("%d jobs are left, want the 200 of the second step", n)
+	}
+}

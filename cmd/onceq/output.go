@@ -35,7 +35,7 @@ func (a *app) newTable() table.Writer {
 	t := table.NewWriter()
 	t.SetOutputMirror(a.stdout)
 	style := table.StyleRounded
-	if !isTerminal(a.stdout) {
+	if !isTerminal(a.stdout) || a.getenv("TERM") == "dumb" {
 		style = table.StyleDefault
 		style.Options = table.OptionsNoBordersAndSeparators
 		style.Box.PaddingLeft = ""

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -88,6 +89,16 @@ func TestMisuse(t *testing.T) {
 		{"empty type", []string{"enqueue", "--type", "", "--key-field", "id"}, "type: 0 bytes"},
 		{"bad tag", append(enqueue, "--tag", ""), "tag 0 has 0 characters"},
 		{"no such file", append(enqueue, "--file", "missing.ndjson"), "missing.ndjson"},
+		{"a job too many", []string{"jobs", "show", "a", "b"}, "the id of a job is needed"},
+		{"no reason", []string{"jobs", "cancel", "a"}, `"reason" not set`},
+		{"no time", []string{"jobs", "list", "--since", "soon"}, "want an instant such as"},
+		{"two keys", []string{"keys", "show", "--key", "k", "--key-file", "-"}, "key-file"},
+		{"no such key file", []string{"keys", "show", "--key-file", "missing.key"}, "missing.key"},
+		{"no dead letter", []string{"dead", "redrive", "--request-id", "r", "--actor", "a", "--reason", "t"}, "which dead letters?"},
+		{"no order", []string{"dead", "redrive", "--all"}, `"request-id", "actor", "reason" not set`},
+		{"two dead letters", []string{"dead", "redrive", "a", "b", "--request-id", "r", "--actor", "a", "--reason", "t"}, "accepts at most 1 arg"},
+		{"nothing to purge", []string{"purge"}, "[job queue type all]"},
+		{"nothing to set", []string{"queues", "set", "q"}, "max-running"},
 		{"bad schema of migrate", []string{"migrate", "up", "--schema", "Tenant"}, "schema"},
 		{"bad schema of print", []string{"migrate", "print", "--schema", "pg_x"}, "pg_x"},
 	} {
@@ -115,6 +126,62 @@ func TestCompletion(t *testing.T) {
 		if !strings.Contains(c.stdout.String(), name) {
 			t.Errorf("completion of migrate lacks %q:\n%s", name, c.stdout.String())
 		}
+	}
+}
+
+// Names of queues come from the database; when it can't be asked, there are none.
+func TestCompletionOfQueues(t *testing.T) {
+	t.Parallel()
+	s := newTranscript(t)
+	s.open()
+	complete := func(url string, args ...string) []string {
+		t.Helper()
+		c := newCommand(t, url, append([]string{"__complete"}, args...)...).ends(t, exitOK)
+		if text := c.stderr.String(); strings.Contains(text, "error") || strings.Contains(text, "connect") {
+			t.Errorf("%v: the shell would show:\n%s", args, text)
+		}
+		lines := strings.Split(strings.TrimSpace(c.stdout.String()), "\n")
+		return lines[:len(lines)-1] // the last one is for the shell's script
+	}
+	for _, tt := range []struct {
+		want string
+		args []string
+	}{
+		{"default mail", []string{"purge", "--queue", ""}},
+		{"mail", []string{"purge", "--queue", "m"}},
+		{"default mail", []string{"jobs", "list", "--queue", ""}},
+		{"default mail", []string{"dead", "redrive", "--queue", ""}},
+		{"default mail", []string{"enqueue", "--queue", ""}},
+		{"default mail", []string{"queues", "resume", ""}},
+		{"", []string{"queues", "resume", "mail", ""}},
+		{"scheduled ready running succeeded dead cancelled", []string{"jobs", "list", "--state", ""}},
+		{"expiry finished dead", []string{"enqueue", "--release", ""}},
+		{"", []string{"jobs", "show", ""}},
+	} {
+		if got := strings.Join(complete(s.url(), tt.args...), " "); got != tt.want {
+			t.Errorf("completion of %v is %q, want %q", tt.args, got, tt.want)
+		}
+	}
+	for _, url := range []string{nowhere, "", "no url"} {
+		if got := complete(url, "purge", "--queue", ""); len(got) > 0 {
+			t.Errorf("completion with a database out of reach is %q", got)
+		}
+	}
+}
+
+// A shell takes the script and completes with it.
+func TestCompletionInBash(t *testing.T) {
+	t.Parallel()
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Log("there is no bash here; the script was looked at by TestCompletion")
+		return
+	}
+	script := here(t, "", "completion", "bash").ended(t, exitOK).stdout.String()
+	c := exec.Command(bash, "-n")
+	c.Stdin = strings.NewReader(script)
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("bash refuses the script: %v\n%s", err, out)
 	}
 }
 
