@@ -24,9 +24,9 @@ GRANT USAGE ON SCHEMA onceq TO onceq_producer, onceq_worker, onceq_operator, onc
 GRANT SELECT ON onceq.goose_version TO onceq_producer, onceq_worker, onceq_operator, onceq_reader;
 
 -- A producer enqueues. It reads no payload, not even its own, and no event, and
--- deletes no job. It can delete bindings: taking over an expired key is that.
-GRANT INSERT, DELETE, UPDATE (accepted_at, expires_at) ON onceq.binding TO onceq_producer;
-GRANT SELECT (accepted_at, expires_at, job_id, mode, dead, key_hash, scope, fingerprint) ON onceq.binding TO onceq_producer;
+-- deletes no job. It does as it likes with bindings: taking over an expired key
+-- is to delete one or to write it anew.
+GRANT SELECT, INSERT, UPDATE, DELETE ON onceq.binding TO onceq_producer;
 GRANT INSERT ON onceq.job TO onceq_producer;
 GRANT SELECT (id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key) ON onceq.job TO onceq_producer;
 GRANT INSERT ON onceq.pending TO onceq_producer;
@@ -34,8 +34,7 @@ GRANT INSERT ON onceq.pending TO onceq_producer;
 -- Leave these out where nobody debounces: a replacement moves a waiting job's
 -- place and writes its definition anew.
 GRANT UPDATE (run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key) ON onceq.job TO onceq_producer;
-GRANT SELECT (ready_at, job_id, priority, fence, queue), DELETE, UPDATE (deadline) ON onceq.pending TO onceq_producer;
-GRANT UPDATE (fingerprint) ON onceq.binding TO onceq_producer;
+GRANT SELECT (ctid, ready_at, job_id, priority, fence, queue), DELETE, UPDATE (deadline) ON onceq.pending TO onceq_producer;
 GRANT INSERT (at, job_id, attempt, kind, details) ON onceq.event TO onceq_producer;
 
 -- A worker claims jobs, ends them, and keeps the tables in order. It makes no
@@ -44,12 +43,12 @@ GRANT SELECT, DELETE, UPDATE (run_at) ON onceq.job TO onceq_worker;
 GRANT SELECT, INSERT, DELETE, UPDATE (deadline) ON onceq.pending TO onceq_worker;
 GRANT SELECT, INSERT, DELETE, UPDATE ON onceq.running TO onceq_worker;
 GRANT SELECT, INSERT, DELETE, UPDATE (error) ON onceq.finished TO onceq_worker;
-GRANT SELECT (accepted_at, expires_at, job_id, mode, dead, key_hash, scope), DELETE, UPDATE (dead) ON onceq.binding TO onceq_worker;
+GRANT SELECT (ctid, accepted_at, expires_at, job_id, mode, dead, key_hash, scope), DELETE, UPDATE (dead) ON onceq.binding TO onceq_worker;
 GRANT SELECT, INSERT, DELETE ON onceq.event TO onceq_worker;
 GRANT SELECT, INSERT, DELETE, UPDATE ON onceq.checkpoint TO onceq_worker;
 GRANT SELECT, UPDATE (version) ON onceq.queue TO onceq_worker;
 GRANT SELECT, INSERT, UPDATE ON onceq.upkeep TO onceq_worker;
-GRANT SELECT (at, source_id, target_id), DELETE ON onceq.redrive TO onceq_worker;
+GRANT SELECT (ctid, at, source_id, target_id), DELETE ON onceq.redrive TO onceq_worker;
 
 -- An operator reads everything but the values of checkpoints, and cancels, purges,
 -- redrives, runs now, maintains, and sets queues.
