@@ -88,7 +88,7 @@ SELECT
   j.id::text AS id, j.queue, j.type, j.priority, j.max_attempts, j.concurrency_key,
   extract(epoch FROM j.accepted_at)::text AS accepted_at, extract(epoch FROM j.run_at)::text AS run_at,
   coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
-  (CASE WHEN $1::boolean THEN j.payload::text ELSE '' END)::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags,
+  coalesce(to_jsonb(j.tags), '[]')::text AS tags,
   j.key_scope, j.key_preview, j.key_length, coalesce(encode(j.key_hash, 'hex'), '')::text AS key_hash,
   (CASE
     WHEN f.state = 1 THEN 'succeeded'
@@ -109,8 +109,15 @@ SELECT
   ), '')::text AS last_error,
   coalesce((SELECT d.source_id FROM onceq.redrive AS d WHERE d.target_id = j.id)::text, '')::text AS redrive_of,
   coalesce((SELECT d.target_id FROM onceq.redrive AS d WHERE d.source_id = j.id ORDER BY d.ordinal DESC LIMIT 1)::text, '')::text AS redriven_as
-FROM ROWS FROM (unnest($2::uuid[])) WITH ORDINALITY AS asked (id, ord)
-CROSS JOIN LATERAL (SELECT o.id, o.accepted_at, o.run_at, o.deadline, o.execution_timeout, o.priority, o.max_attempts, o.key_mode, o.key_release, o.key_length, o.queue, o.type, o.payload, o.retry, o.tags, o.concurrency_key, o.key_hash, o.key_aliases, o.key_scope, o.key_preview FROM onceq.job AS o WHERE o.id = asked.id OFFSET 0) AS j
+FROM ROWS FROM (unnest($1::uuid[])) WITH ORDINALITY AS asked (id, ord)
+CROSS JOIN LATERAL (
+  SELECT
+    o.id, o.accepted_at, o.run_at, o.deadline, o.priority, o.max_attempts, o.queue, o.type, o.tags, o.concurrency_key,
+    o.key_scope, o.key_preview, o.key_length, o.key_hash
+  FROM onceq.job AS o
+  WHERE o.id = asked.id
+  OFFSET 0
+) AS j
 LEFT JOIN LATERAL (SELECT o.finished_at, o.claimed_at, o.job_id, o.state, o.attempt, o.worker_id, o.error FROM onceq.finished AS o WHERE o.job_id = j.id OFFSET 0) AS f ON true
 LEFT JOIN LATERAL (SELECT o.claimed_at, o.lease_until, o.deadline, o.cancel_requested_at, o.job_id, o.fence, o.attempt, o.slot, o.queue, o.worker_id, o.concurrency_key FROM onceq.running AS o WHERE o.job_id = j.id OFFSET 0) AS r ON true
 LEFT JOIN LATERAL (
@@ -122,11 +129,6 @@ LEFT JOIN LATERAL (
 ORDER BY asked.ord
 `
 
-type GetJobsParams struct {
-	WithPayload bool
-	Ids         []string
-}
-
 type GetJobsRow struct {
 	ID             string
 	Queue          string
@@ -137,7 +139,6 @@ type GetJobsRow struct {
 	AcceptedAt     string
 	RunAt          string
 	Deadline       string
-	Payload        string
 	Tags           string
 	KeyScope       *string
 	KeyPreview     *string
@@ -159,9 +160,10 @@ type GetJobsRow struct {
 // Where a job stands follows from the table that holds its place, each found by
 // primary key; a waiting job's own columns are that key, and the clock tells
 // scheduled from ready. OFFSET 0 keeps the look-ups one by one, whatever the
-// planner thinks of the tables. A payload that is not asked for is not read.
-func (q *Queries) GetJobs(ctx context.Context, arg GetJobsParams) ([]GetJobsRow, error) {
-	rows, err := q.db.Query(ctx, getJobs, arg.WithPayload, arg.Ids)
+// planner thinks of the tables. Payloads are read by GetPayloads, so that a role
+// without the right to them can read all else.
+func (q *Queries) GetJobs(ctx context.Context, ids []string) ([]GetJobsRow, error) {
+	rows, err := q.db.Query(ctx, getJobs, ids)
 	if err != nil {
 		return nil, err
 	}
@@ -179,7 +181,6 @@ func (q *Queries) GetJobs(ctx context.Context, arg GetJobsParams) ([]GetJobsRow,
 			&i.AcceptedAt,
 			&i.RunAt,
 			&i.Deadline,
-			&i.Payload,
 			&i.Tags,
 			&i.KeyScope,
 			&i.KeyPreview,
@@ -195,6 +196,38 @@ func (q *Queries) GetJobs(ctx context.Context, arg GetJobsParams) ([]GetJobsRow,
 			&i.RedriveOf,
 			&i.RedrivenAs,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const getPayloads = `-- name: GetPayloads :many
+SELECT j.id::text AS id, j.payload::text AS payload
+FROM ROWS FROM (unnest($1::uuid[])) AS asked (id)
+CROSS JOIN LATERAL (SELECT o.id, o.payload FROM onceq.job AS o WHERE o.id = asked.id OFFSET 0) AS j
+`
+
+type GetPayloadsRow struct {
+	ID      string
+	Payload string
+}
+
+// GetPayloads reads the payloads of jobs by primary key.
+func (q *Queries) GetPayloads(ctx context.Context, ids []string) ([]GetPayloadsRow, error) {
+	rows, err := q.db.Query(ctx, getPayloads, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []GetPayloadsRow{}
+	for rows.Next() {
+		var i GetPayloadsRow
+		if err := rows.Scan(&i.ID, &i.Payload); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -4,12 +4,13 @@
 -- Where a job stands follows from the table that holds its place, each found by
 -- primary key; a waiting job's own columns are that key, and the clock tells
 -- scheduled from ready. OFFSET 0 keeps the look-ups one by one, whatever the
--- planner thinks of the tables. A payload that is not asked for is not read.
+-- planner thinks of the tables. Payloads are read by GetPayloads, so that a role
+-- without the right to them can read all else.
 SELECT
   j.id::text AS id, j.queue, j.type, j.priority, j.max_attempts, j.concurrency_key,
   extract(epoch FROM j.accepted_at)::text AS accepted_at, extract(epoch FROM j.run_at)::text AS run_at,
   coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
-  (CASE WHEN @with_payload::boolean THEN j.payload::text ELSE '' END)::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags,
+  coalesce(to_jsonb(j.tags), '[]')::text AS tags,
   j.key_scope, j.key_preview, j.key_length, coalesce(encode(j.key_hash, 'hex'), '')::text AS key_hash,
   (CASE
     WHEN f.state = 1 THEN 'succeeded'
@@ -31,7 +32,14 @@ SELECT
   coalesce((SELECT d.source_id FROM onceq.redrive AS d WHERE d.target_id = j.id)::text, '')::text AS redrive_of,
   coalesce((SELECT d.target_id FROM onceq.redrive AS d WHERE d.source_id = j.id ORDER BY d.ordinal DESC LIMIT 1)::text, '')::text AS redriven_as
 FROM ROWS FROM (unnest(@ids::uuid[])) WITH ORDINALITY AS asked (id, ord)
-CROSS JOIN LATERAL (SELECT o.* FROM onceq.job AS o WHERE o.id = asked.id OFFSET 0) AS j
+CROSS JOIN LATERAL (
+  SELECT
+    o.id, o.accepted_at, o.run_at, o.deadline, o.priority, o.max_attempts, o.queue, o.type, o.tags, o.concurrency_key,
+    o.key_scope, o.key_preview, o.key_length, o.key_hash
+  FROM onceq.job AS o
+  WHERE o.id = asked.id
+  OFFSET 0
+) AS j
 LEFT JOIN LATERAL (SELECT o.* FROM onceq.finished AS o WHERE o.job_id = j.id OFFSET 0) AS f ON true
 LEFT JOIN LATERAL (SELECT o.* FROM onceq.running AS o WHERE o.job_id = j.id OFFSET 0) AS r ON true
 LEFT JOIN LATERAL (
@@ -41,6 +49,12 @@ LEFT JOIN LATERAL (
   OFFSET 0
 ) AS p ON true
 ORDER BY asked.ord;
+
+-- name: GetPayloads :many
+-- GetPayloads reads the payloads of jobs by primary key.
+SELECT j.id::text AS id, j.payload::text AS payload
+FROM ROWS FROM (unnest(@ids::uuid[])) AS asked (id)
+CROSS JOIN LATERAL (SELECT o.id, o.payload FROM onceq.job AS o WHERE o.id = asked.id OFFSET 0) AS j;
 
 -- name: GetEvents :many
 -- GetEvents reads the events of a job, oldest first.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
+	"github.com/onceq/onceq/schema"
 )
 
 // world is a test's database and a client on it.
@@ -296,4 +297,11 @@ func snapshotOf(w *world) []string {
 		all = append(all, texts(w, `SELECT '`+table+` ' || r.ctid || ' ' || r.xmin || ' ' || r.xmax || ' ' || r::text FROM `+table+` AS r`)...)
 	}
 	return all
+}
+
+func migrate(t testing.TB, pool *pgxpool.Pool, name string) {
+	t.Helper()
+	if err := schema.Migrate(context.Background(), pool, schema.Named(name)); err != nil {
+		t.Fatal(err)
+	}
 }

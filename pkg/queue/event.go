@@ -52,7 +52,7 @@ type Event struct {
 // hot path writes no events: the acceptance, the claims and the success are read
 // from the rows that the job has anyway.
 func (c *Client) Events(ctx context.Context, id JobID) ([]Event, error) {
-	row, err := c.jobRow(ctx, id, false)
+	row, err := c.jobRow(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/db"
 )
@@ -16,13 +15,24 @@ import (
 // operators' statements are few, and planning them is cheap beside that.
 type fresh struct{ db.DBTX }
 
-// planned is the client's pool for operators' statements. Where the pool prepares
-// no statements, nothing is to be done.
-func (c *Client) planned(pool *pgxpool.Pool) *db.Queries {
-	if pool.Config().ConnConfig.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement {
-		return c.queries(pool)
+// planned is tx for operators' statements. Where the pool prepares no statements,
+// nothing is to be done.
+func (c *Client) planned(tx db.DBTX) *db.Queries {
+	if !c.prepares {
+		return c.queries(tx)
 	}
-	return c.queries(fresh{pool})
+	return c.queries(fresh{tx})
+}
+
+// byIndex reads in a transaction whose statements go along indexes only.
+func (c *Client) byIndex(ctx context.Context, read func(q *db.Queries) error) error {
+	return pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		q := c.planned(tx)
+		if err := q.PlanByIndex(ctx); err != nil {
+			return err
+		}
+		return read(q)
+	})
 }
 
 // args asks for a statement that is described once and not kept.

@@ -38,19 +38,24 @@ func (c *Client) walkJobs(ctx context.Context, f JobFilter) (idWalk, error) {
 		return c.walkEnded(f, 3), nil
 	}
 	least, before := f.ids()
-	return steps(before, func(ctx context.Context, before string, rows int64) (db.ListJobsRow, error) {
-		return c.fresh.ListJobs(ctx, db.ListJobsParams{
+	return c.steps(before, func(ctx context.Context, q *db.Queries, before string, rows int64) (db.ListJobsRow, error) {
+		return q.ListJobs(ctx, db.ListJobsParams{
 			Queue: f.Queue, Type: f.Type, Tag: f.Tag, Since: f.since(), Until: f.until(), State: string(f.State), Error: f.Error,
 			Before: before, Least: least, Rows: rows,
 		})
 	}), nil
 }
 
-func (c *Client) fewOf(ctx context.Context, f JobFilter) ([]string, error) {
-	if f.State == StateRunning {
-		return c.fresh.FewRunning(ctx, db.FewRunningParams{Queue: f.Queue, Rows: fewJobs + 1})
-	}
-	return c.fresh.FewWaiting(ctx, db.FewWaitingParams{Queue: f.Queue, Ready: f.State == StateReady, Rows: fewJobs + 1})
+func (c *Client) fewOf(ctx context.Context, f JobFilter) (ids []string, err error) {
+	err = c.byIndex(ctx, func(q *db.Queries) (err error) {
+		if f.State == StateRunning {
+			ids, err = q.FewRunning(ctx, db.FewRunningParams{Queue: f.Queue, Rows: fewJobs + 1})
+		} else {
+			ids, err = q.FewWaiting(ctx, db.FewWaitingParams{Queue: f.Queue, Ready: f.State == StateReady, Rows: fewJobs + 1})
+		}
+		return err
+	})
+	return ids, err
 }
 
 // known walks over ids that were found at once, as far as they can fit.
@@ -65,8 +70,8 @@ func known(f JobFilter, ids []string) idWalk {
 // walkEnded walks over the dead or the cancelled jobs alone.
 func (c *Client) walkEnded(f JobFilter, state int16) idWalk {
 	least, before := f.ids()
-	return steps(before, func(ctx context.Context, before string, rows int64) (db.ListJobsRow, error) {
-		row, err := c.fresh.ListEnded(ctx, db.ListEndedParams{
+	return c.steps(before, func(ctx context.Context, q *db.Queries, before string, rows int64) (db.ListJobsRow, error) {
+		row, err := q.ListEnded(ctx, db.ListEndedParams{
 			Queue: f.Queue, Type: f.Type, Tag: f.Tag, Since: f.since(), Until: f.until(), State: state, Error: f.Error,
 			Before: before, Least: least, Rows: rows,
 		})
@@ -75,17 +80,16 @@ func (c *Client) walkEnded(f JobFilter, state int16) idWalk {
 }
 
 // steps walks down the ids, each step from where the last one ended.
-func steps(before string, step func(ctx context.Context, before string, rows int64) (db.ListJobsRow, error)) idWalk {
+func (c *Client) steps(before string, step func(ctx context.Context, q *db.Queries, before string, rows int64) (db.ListJobsRow, error)) idWalk {
 	rows := look(jobPage)
-	return func(ctx context.Context) ([]string, bool, error) {
-		row, err := step(ctx, before, int64(rows))
-		if err != nil {
-			return nil, false, err
-		}
-		end := row.LookedAt < int64(rows)
-		before = row.Reached
-		rows.after(len(row.Ids))
-		return row.Ids, end, nil
+	return func(ctx context.Context) (ids []string, end bool, err error) {
+		err = c.byIndex(ctx, func(q *db.Queries) error {
+			row, err := step(ctx, q, before, int64(rows))
+			ids, end, before = row.Ids, row.LookedAt < int64(rows), row.Reached
+			return err
+		})
+		rows.after(len(ids))
+		return ids, end, err
 	}
 }
 
@@ -93,22 +97,21 @@ func steps(before string, step func(ctx context.Context, before string, rows int
 func (c *Client) walkDead(_ context.Context, f JobFilter) (idWalk, error) {
 	before, beforeID := f.until(), uuid.Nil.String() // before Until, not at it
 	rows := look(jobPage)
-	return func(ctx context.Context) ([]string, bool, error) {
-		dead, err := c.fresh.ListDead(ctx, db.ListDeadParams{
-			Queue: f.Queue, Type: f.Type, Tag: f.Tag, Error: f.Error, Since: f.since(), Before: before, BeforeID: beforeID, Rows: int64(rows),
-		})
-		if err != nil {
-			return nil, false, err
-		}
-		end := len(dead) < int(rows)
-		var ids []string
-		for _, d := range dead {
-			before, beforeID = d.FinishedAt, d.JobID
-			if d.Fits {
-				ids = append(ids, d.JobID)
+	return func(ctx context.Context) (ids []string, end bool, err error) {
+		err = c.byIndex(ctx, func(q *db.Queries) error {
+			dead, err := q.ListDead(ctx, db.ListDeadParams{
+				Queue: f.Queue, Type: f.Type, Tag: f.Tag, Error: f.Error, Since: f.since(), Before: before, BeforeID: beforeID, Rows: int64(rows),
+			})
+			for _, d := range dead {
+				before, beforeID = d.FinishedAt, d.JobID
+				if d.Fits {
+					ids = append(ids, d.JobID)
+				}
 			}
-		}
+			end = len(dead) < int(rows)
+			return err
+		})
 		rows.after(len(ids))
-		return ids, end, nil
+		return ids, end, err
 	}, nil
 }

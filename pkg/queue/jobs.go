@@ -2,11 +2,10 @@ package queue
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"iter"
 	"time"
-
-	"github.com/onceq/onceq/db"
 )
 
 const (
@@ -94,20 +93,42 @@ func (l lister) show(ctx context.Context, ids []string, yield func(JobInfo, erro
 	}
 	for len(ids) > 0 {
 		n := min(size, len(ids))
-		rows, err := l.c.fresh.GetJobs(ctx, db.GetJobsParams{Ids: ids[:n], WithPayload: l.filter.WithPayload})
+		page, err := l.page(ctx, ids[:n])
 		if err != nil {
 			return false, err
 		}
 		ids = ids[n:]
-		for _, row := range rows {
-			job, err := jobInfo(row)
-			if err != nil {
-				return false, err
-			}
-			if l.filter.passes(job, l.at(job)) && !yield(job, nil) {
+		for _, job := range page {
+			if !yield(job, nil) {
 				return false, nil
 			}
 		}
 	}
 	return true, nil
+}
+
+// page reads those of the jobs that are there and fit still.
+func (l lister) page(ctx context.Context, ids []string) ([]JobInfo, error) {
+	rows, err := l.c.fresh.GetJobs(ctx, ids)
+	if err != nil {
+		return nil, err
+	}
+	payloads := map[string]json.RawMessage{}
+	if l.filter.WithPayload {
+		if payloads, err = l.c.payloads(ctx, ids); err != nil {
+			return nil, err
+		}
+	}
+	page := make([]JobInfo, 0, len(rows))
+	for _, row := range rows {
+		job, err := jobInfo(row)
+		if err != nil {
+			return nil, err
+		}
+		job.Payload = payloads[row.ID]
+		if l.filter.passes(job, l.at(job)) {
+			page = append(page, job)
+		}
+	}
+	return page, nil
 }

@@ -44,17 +44,26 @@ type JobInfo struct {
 	RedriveOf, RedrivenAs JobID
 }
 
-// Job reads one job, payload and all. ErrJobNotFound tells that there is none
-// with the id, or no longer.
+// Job reads one job, payload and all; a role without the right to read payloads
+// gets none. ErrJobNotFound tells that there is no job with the id, or no longer.
 func (c *Client) Job(ctx context.Context, id JobID) (JobInfo, error) {
-	row, err := c.jobRow(ctx, id, true)
+	row, err := c.jobRow(ctx, id)
 	if err != nil {
 		return JobInfo{}, err
 	}
-	return jobInfo(row)
+	job, err := jobInfo(row)
+	if err != nil {
+		return JobInfo{}, err
+	}
+	payloads, err := c.payloads(ctx, []string{row.ID})
+	if err != nil && sqlState(err) != "42501" { // insufficient_privilege
+		return JobInfo{}, fmt.Errorf("queue: job %s: read the payload: %w", row.ID, classify(err))
+	}
+	job.Payload = payloads[row.ID]
+	return job, nil
 }
 
-func (c *Client) jobRow(ctx context.Context, id JobID, withPayload bool) (db.GetJobsRow, error) {
+func (c *Client) jobRow(ctx context.Context, id JobID) (db.GetJobsRow, error) {
 	text, ok := id.canonical()
 	if !ok {
 		return db.GetJobsRow{}, fmt.Errorf("queue: job: %w: the id is not a UUID", ErrJobNotFound)
@@ -62,7 +71,7 @@ func (c *Client) jobRow(ctx context.Context, id JobID, withPayload bool) (db.Get
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return db.GetJobsRow{}, fmt.Errorf("queue: job: %w", err)
 	}
-	rows, err := c.fresh.GetJobs(ctx, db.GetJobsParams{Ids: []string{text}, WithPayload: withPayload})
+	rows, err := c.fresh.GetJobs(ctx, []string{text})
 	if err != nil {
 		return db.GetJobsRow{}, fmt.Errorf("queue: job %s: %w", text, classify(err))
 	}
@@ -70,6 +79,16 @@ func (c *Client) jobRow(ctx context.Context, id JobID, withPayload bool) (db.Get
 		return db.GetJobsRow{}, fmt.Errorf("queue: job %s: %w", text, ErrJobNotFound)
 	}
 	return rows[0], nil
+}
+
+// payloads reads payloads by job id.
+func (c *Client) payloads(ctx context.Context, ids []string) (map[string]json.RawMessage, error) {
+	rows, err := c.fresh.GetPayloads(ctx, ids)
+	found := make(map[string]json.RawMessage, len(rows))
+	for _, row := range rows {
+		found[row.ID] = json.RawMessage(row.Payload)
+	}
+	return found, err
 }
 
 // canonical is the id in the form that PostgreSQL reads and writes; false tells
@@ -84,9 +103,6 @@ func jobInfo(row db.GetJobsRow) (JobInfo, error) {
 		ID: JobID(row.ID), Type: row.Type, Queue: row.Queue, State: State(row.State), Priority: int(row.Priority),
 		Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts), LastError: row.LastError, WorkerID: row.WorkerID,
 		RedriveOf: JobID(row.RedriveOf), RedrivenAs: JobID(row.RedrivenAs),
-	}
-	if row.Payload != "" {
-		info.Payload = json.RawMessage(row.Payload)
 	}
 	if err := instants(map[*time.Time]string{
 		&info.AcceptedAt: row.AcceptedAt, &info.RunAt: row.RunAt, &info.Deadline: row.Deadline, &info.FinishedAt: row.FinishedAt,

@@ -23,7 +23,7 @@ type RedriveManyRequest struct {
 	// DryRun writes nothing and tells what would be done.
 	DryRun bool
 	// Progress, where given, is called after each step, in the caller's goroutine.
-	Progress func(RedriveManyResult)
+	Progress func(RedriveManyResult) `json:"-"`
 }
 
 // RedriveManyResult tells what was done, or what a dry run found to do.
@@ -109,8 +109,11 @@ func (r *redriveRun) run(ctx context.Context) error {
 // step looks at the next dead letters and does what is to be done about them;
 // true tells that they were the last.
 func (r *redriveRun) step(ctx context.Context) (bool, error) {
-	rows, err := r.c.fresh.ListRedrivable(ctx, r.list)
-	if err != nil {
+	var rows []db.ListRedrivableRow
+	if err := r.c.byIndex(ctx, func(q *db.Queries) (err error) {
+		rows, err = q.ListRedrivable(ctx, r.list)
+		return err
+	}); err != nil {
 		return false, err
 	}
 	var fresh []string

@@ -42,8 +42,11 @@ func (c *Client) Stats(ctx context.Context) ([]QueueStats, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return nil, fmt.Errorf("queue: stats: %w", err)
 	}
-	rows, err := c.fresh.CountJobs(ctx, db.CountJobsParams{Most: maxCounted, MostRunning: maxRunningCounted})
-	if err != nil {
+	var rows []db.CountJobsRow
+	if err := c.byIndex(ctx, func(q *db.Queries) (err error) {
+		rows, err = q.CountJobs(ctx, db.CountJobsParams{Most: maxCounted, MostRunning: maxRunningCounted})
+		return err
+	}); err != nil {
 		return nil, fmt.Errorf("queue: stats: %w", classify(err))
 	}
 	queues := map[string]*QueueStats{}
