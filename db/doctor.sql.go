@@ -91,8 +91,8 @@ func (q *Queries) DoctorLeases(ctx context.Context, graceUs int64) (DoctorLeases
 const doctorPrivileges = `-- name: DoctorPrivileges :many
 SELECT
   c.relname::text AS name,
-  has_table_privilege(c.oid, 'SELECT')::boolean AS can_select,
-  (has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))::boolean AS can_write
+  has_any_column_privilege(c.oid, 'SELECT')::boolean AS reads,
+  (has_any_column_privilege(c.oid, 'INSERT, UPDATE') OR has_table_privilege(c.oid, 'DELETE'))::boolean AS writes
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = $1::text AND c.relkind = 'r' AND c.relname <> 'goose_version'
@@ -100,12 +100,13 @@ ORDER BY c.relname
 `
 
 type DoctorPrivilegesRow struct {
-	Name      string
-	CanSelect bool
-	CanWrite  bool
+	Name   string
+	Reads  bool
+	Writes bool
 }
 
-// DoctorPrivileges lists what the role may do with each of the tables.
+// DoctorPrivileges lists what the role may do with each of the tables, or with
+// some column of it.
 func (q *Queries) DoctorPrivileges(ctx context.Context, schema string) ([]DoctorPrivilegesRow, error) {
 	rows, err := q.db.Query(ctx, doctorPrivileges, schema)
 	if err != nil {
@@ -115,7 +116,7 @@ func (q *Queries) DoctorPrivileges(ctx context.Context, schema string) ([]Doctor
 	items := []DoctorPrivilegesRow{}
 	for rows.Next() {
 		var i DoctorPrivilegesRow
-		if err := rows.Scan(&i.Name, &i.CanSelect, &i.CanWrite); err != nil {
+		if err := rows.Scan(&i.Name, &i.Reads, &i.Writes); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -60,7 +60,7 @@ GRANT SELECT, DELETE, UPDATE (dead) ON onceq.binding TO onceq_operator;
 GRANT SELECT, INSERT, DELETE, UPDATE (details) ON onceq.event TO onceq_operator;
 GRANT SELECT (saved_at, job_id, attempt, name), DELETE ON onceq.checkpoint TO onceq_operator;
 GRANT SELECT, INSERT, UPDATE ON onceq.queue TO onceq_operator;
-GRANT SELECT ON onceq.upkeep TO onceq_operator;
+GRANT SELECT, INSERT, UPDATE ON onceq.upkeep TO onceq_operator;
 GRANT SELECT, INSERT, DELETE ON onceq.redrive TO onceq_operator;
 
 -- A reader looks at jobs, timelines, keys and counts: no payloads, no values of

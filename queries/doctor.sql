@@ -13,11 +13,12 @@ SELECT
   (pg_has_role(current_user, 'pg_read_all_stats', 'USAGE'))::boolean AS sees_sessions;
 
 -- name: DoctorPrivileges :many
--- DoctorPrivileges lists what the role may do with each of the tables.
+-- DoctorPrivileges lists what the role may do with each of the tables, or with
+-- some column of it.
 SELECT
   c.relname::text AS name,
-  has_table_privilege(c.oid, 'SELECT')::boolean AS can_select,
-  (has_table_privilege(c.oid, 'INSERT') AND has_table_privilege(c.oid, 'UPDATE') AND has_table_privilege(c.oid, 'DELETE'))::boolean AS can_write
+  has_any_column_privilege(c.oid, 'SELECT')::boolean AS reads,
+  (has_any_column_privilege(c.oid, 'INSERT, UPDATE') OR has_table_privilege(c.oid, 'DELETE'))::boolean AS writes
 FROM pg_catalog.pg_class AS c
 JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace
 WHERE n.nspname = @schema::text AND c.relkind = 'r' AND c.relname <> 'goose_version'

@@ -192,7 +192,7 @@ func TestDoctorWithoutRights(t *testing.T) {
 	}
 	got = s.diagnose(exitOK, address.String())
 	expect(t, got, some)
-	if summary := got[queue.CheckPrivileges].Summary; !strings.HasSuffix(summary, "may not read running, upkeep") {
+	if summary := got[queue.CheckPrivileges].Summary; !strings.HasSuffix(summary, "has no right to read running, upkeep") {
 		t.Errorf("privileges says %q", summary)
 	}
 	s.exec("GRANT SELECT ON ALL TABLES IN SCHEMA onceq TO " + role + "; GRANT pg_read_all_stats TO " + role)

@@ -65,8 +65,11 @@ Exit codes: 0 done, 1 failed, 2 wrong usage, 5 there is no such job.`,
 				if err != nil {
 					return err
 				}
-				if !payload {
+				switch {
+				case !payload:
 					job.Payload = nil
+				case job.Payload == nil:
+					fmt.Fprintln(a.stderr, "onceq: this role may not read payloads")
 				}
 				return a.showJob(job, events)
 			})

@@ -73,7 +73,7 @@ func (s *transcript) exit(code int) {
 var (
 	anID     = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}`)
 	aTime    = regexp.MustCompile(`20\d\d-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(Z|\+\d\d:\d\d)`)
-	aPort    = regexp.MustCompile(`("port":|127\.0\.0\.1:)\d+`)
+	aSchema  = regexp.MustCompile(`(at version |"schema_version":|"needed_version":)[1-9]\d*`)
 	aVersion = regexp.MustCompile(`PostgreSQL 1\d[^"\n]*|"server_version":"[^"]*"`)
 	aLength  = regexp.MustCompile(`("(?:took|elapsed|oldest_ready)_seconds":)[0-9.e-]+`)
 )
@@ -82,7 +82,15 @@ var (
 // there under names of the same length where a table depends on it.
 func (s *transcript) golden(name string) {
 	s.t.Helper()
-	text := strings.ReplaceAll(s.text.String(), s.pool.Config().ConnConfig.Database, "shop")
+	server := s.pool.Config().ConnConfig
+	text := strings.NewReplacer(
+		server.Database, "shop",
+		fmt.Sprintf(`"host":%q,"port":%d`, server.Host, server.Port), `"host":"127.0.0.1","port":5432`,
+		fmt.Sprintf("%s:%d/", server.Host, server.Port), "127.0.0.1:5432/",
+		fmt.Sprintf("role %q", server.User), `role "postgres"`,
+		fmt.Sprintf(`role \"%s\"`, server.User), `role \"postgres\"`,
+		fmt.Sprintf(`"role":%q`, server.User), `"role":"postgres"`,
+	).Replace(s.text.String())
 	ids := map[string]string{}
 	text = anID.ReplaceAllStringFunc(text, func(id string) string {
 		if ids[id] == "" {
@@ -99,7 +107,7 @@ func (s *transcript) golden(name string) {
 		}
 		return "2026-01-01 00:00:00Z"
 	})
-	text = aPort.ReplaceAllString(text, "${1}5432")
+	text = aSchema.ReplaceAllString(text, "${1}6")
 	text = aVersion.ReplaceAllStringFunc(text, func(v string) string {
 		if strings.HasPrefix(v, "P") {
 			return "PostgreSQL 15.0"

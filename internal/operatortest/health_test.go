@@ -157,3 +157,23 @@ func TestHealth_severity(t *testing.T) {
 		t.Errorf("no checks are %s", got)
 	}
 }
+
+// Each role is told what its rights let it know, and nothing fails.
+func TestHealth_roles(t *testing.T) {
+	t.Parallel()
+	c := newCast(t)
+	c.maintain()
+	noSessions := map[queue.CheckName]queue.Severity{queue.CheckOldSnapshot: queue.SeverityUnknown}
+	c.as(queue.Config{}, "worker").wantBad(queue.HealthLimits{}, noSessions)
+	c.as(queue.Config{}, "operator").wantBad(queue.HealthLimits{}, noSessions)
+	c.as(queue.Config{}, "reader").wantBad(queue.HealthLimits{}, map[queue.CheckName]queue.Severity{
+		queue.CheckOldSnapshot: queue.SeverityUnknown, queue.CheckPrivileges: queue.SeverityNotice})
+	c.as(queue.Config{}, "producer").wantBad(queue.HealthLimits{}, map[queue.CheckName]queue.Severity{
+		queue.CheckOldSnapshot: queue.SeverityUnknown, queue.CheckPrivileges: queue.SeverityNotice,
+		queue.CheckExpiredLeases: queue.SeverityUnknown, queue.CheckMaintenanceLate: queue.SeverityUnknown,
+		queue.CheckUnclaimedWork: queue.SeverityUnknown, queue.CheckPausedWithWork: queue.SeverityUnknown,
+	})
+	if _, err := c.as(queue.Config{}, "reader").client.Queues(c.ctx); err != nil {
+		t.Errorf("a reader lists the queues: %v", err)
+	}
+}

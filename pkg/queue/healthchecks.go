@@ -78,23 +78,23 @@ func (d *doctor) privileges(ctx context.Context) error {
 	}
 	var unread, unwritten []string
 	for _, row := range rows {
-		if !row.CanSelect {
+		if !row.Reads {
 			unread = append(unread, row.Name)
 		}
-		if !row.CanWrite {
+		if !row.Writes {
 			unwritten = append(unwritten, row.Name)
 		}
 	}
-	const advice = "This is as it should be for a producer or a reader; docs/operations.md lists the rights of each role."
+	const advice = "This is as it should be for a producer or a reader. docs/operations.md and docs/grants.sql have the rights of each role."
 	switch {
 	case len(rows) > 0 && len(unread) == len(rows):
 		d.add(CheckPrivileges, SeverityCritical, "Grant the role what docs/operations.md lists.", "role %q may not read any of the tables", d.facts.Role)
 	case len(unread) > 0:
-		d.add(CheckPrivileges, SeverityNotice, advice, "role %q may not read %s", d.facts.Role, strings.Join(unread, ", "))
+		d.add(CheckPrivileges, SeverityNotice, advice, "role %q has no right to read %s", d.facts.Role, strings.Join(unread, ", "))
 	case len(unwritten) > 0:
-		d.add(CheckPrivileges, SeverityNotice, advice, "role %q may read all tables, and lacks the right to insert, update or delete in %s", d.facts.Role, strings.Join(unwritten, ", "))
+		d.add(CheckPrivileges, SeverityNotice, advice, "role %q has rights to read every table and none to write %s", d.facts.Role, strings.Join(unwritten, ", "))
 	default:
-		d.ok(CheckPrivileges, "role %q may read and write all tables", d.facts.Role)
+		d.ok(CheckPrivileges, "role %q has rights to read and write every table", d.facts.Role)
 	}
 	return nil
 }
