@@ -3,10 +3,15 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 )
+
+var errNotConfirmed = errors.New("not confirmed; nothing was changed")
 
 // announce tells a person what is about to be changed, and where. Programs that
 // asked for JSON find the same in what they get.
@@ -16,13 +21,16 @@ func (a *app) announce(what string, where place) {
 	}
 }
 
+// canAsk tells whether there is a person to answer a question.
+func (a *app) canAsk() bool { return !a.json && isTerminal(a.stdin) && isTerminal(a.stderr) }
+
 // confirm makes sure that what was announced is meant: by --yes, or by the name
 // of the database, typed on a terminal.
 func (a *app) confirm(ctx context.Context, yes bool, where place) error {
 	if yes {
 		return nil
 	}
-	if a.json || !isTerminal(a.stdin) || !isTerminal(a.stderr) {
+	if !a.canAsk() {
 		return usagef("nobody can be asked here whether %s is meant: --yes says that it is", where)
 	}
 	fmt.Fprintf(a.stderr, "type the name of the database, %s, to go on: ", clean(where.Database))
@@ -55,6 +63,6 @@ func (a *app) readLine(ctx context.Context) (string, error) {
 		}
 		return got.line, nil
 	case <-ctx.Done():
-		return "", errInterrupted
+		return "", handover.ErrInterrupted
 	}
 }

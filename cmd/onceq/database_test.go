@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -39,6 +41,28 @@ func TestDatabaseURL(t *testing.T) {
 		t.Parallel()
 		status("DATABASE_URL="+nowhere).ends(t, exitFailure).oneError(t, "127.0.0.1:1", "connect")
 	})
+}
+
+// The place that is shown, and whose name is to be typed, is the one connected to.
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	address, err := url.Parse(pgtest.EmptyURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, port := address.User.Username(), address.Port()
+	status := func() migrateJSON {
+		t.Helper()
+		return decode(t, newCommand(t, address.String(), "migrate", "status", "--json").ends(t, exitOK).stdout.String())
+	}
+	address.Host = "127.0.0.1:1,127.0.0.1:" + port
+	if got := status(); strconv.Itoa(got.Port) != port || "/"+got.Database != address.Path {
+		t.Errorf("of two hosts the second answers, the place is %+v", got)
+	}
+	address.Host, address.Path = "127.0.0.1:"+port, ""
+	if got := status(); got.Database != user {
+		t.Errorf("without a database's name it is that of the user, the place is %+v", got)
+	}
 }
 
 // A password is in no output, however wrong the URL is.

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 )
 
 const enqueueLong = `enqueue reads JSON objects, one a line, and makes each a request: the whole
@@ -125,8 +127,8 @@ func (a *app) enqueue(cmd *cobra.Command, f enqueueFlags) error {
 	a.relaxCollector()
 	a.announce("enqueue the lines of "+f.source()+" into", db.place)
 	r := a.newReport(db.place, inputSize(in))
-	h := handover{client: client, template: t, lanes: f.workers, most: f.batch, settled: r.chunk}
-	err = h.run(ctx, newLineReader(in, maxLineBytes))
+	h := handover.Handover{Client: client, Template: t, Lanes: f.workers, Most: f.batch, Settled: r.stretch}
+	err = h.Run(ctx, in)
 	err = errors.Join(err, r.finish(err))
 	switch {
 	case err != nil:

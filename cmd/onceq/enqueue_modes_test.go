@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
@@ -20,7 +21,7 @@ func TestEnqueueDebounced(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := "{\"id\":\"a\",\"v\":1}\n{\"id\":\"b\",\"v\":1}\n{\"id\":\"a\",\"v\":2}\n"
-	if got := tallyOf(t, url, exitOK, text, "--debounce", "1h"); got != (tally{Accepted: 2, Replaced: 1}) {
+	if got := tallyOf(t, url, exitOK, text, "--debounce", "1h"); got != (handover.Tally{Accepted: 2, Replaced: 1}) {
 		t.Errorf("the first run counted %+v", got)
 	}
 	binding, err := client.Binding(t.Context(), "", "a")
@@ -48,7 +49,7 @@ func TestEnqueueDebounced(t *testing.T) {
 			t.Errorf("reports (-want +got):\n%s", diff)
 		}
 		got := summaryOf(t, c.stdout.String())
-		if got.tally != (tally{Replaced: 1, NonReplaceable: 2, Dead: 2}) || got.Lines != 3 || got.Database != pool.Config().ConnConfig.Database {
+		if got.Tally != (handover.Tally{Replaced: 1, NonReplaceable: 2, Dead: 2}) || got.Lines != 3 || got.Database != pool.Config().ConnConfig.Database {
 			t.Errorf("the summary is %+v", got)
 		}
 		c = newCommand(t, url, "enqueue", "--type", "t", "--key-field", "id", "--debounce", "1h").reading(text).ends(t, exitConflict)
@@ -56,7 +57,7 @@ func TestEnqueueDebounced(t *testing.T) {
 		if !strings.HasPrefix(c.said(), says) {
 			t.Errorf("stderr says:\n%s", c.said())
 		}
-		if got := tallyOf(t, url, exitOK, text, "--debounce", "1h", "--follow-up"); got != (tally{Accepted: 1, Replaced: 2}) {
+		if got := tallyOf(t, url, exitOK, text, "--debounce", "1h", "--follow-up"); got != (handover.Tally{Accepted: 1, Replaced: 2}) {
 			t.Errorf("with --follow-up it counted %+v", got)
 		}
 	})
@@ -93,7 +94,7 @@ func TestEnqueueThrottled(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	text := "{\"id\":\"a\",\"v\":1}\n{\"id\":\"a\",\"v\":1}\n{\"id\":\"a\",\"v\":2}\n"
-	if got := tallyOf(t, pool.Config().ConnString(), exitConflict, text, "--throttle", "1m"); got != (tally{Accepted: 1, Coalesced: 1, Conflicts: 1}) {
+	if got := tallyOf(t, pool.Config().ConnString(), exitConflict, text, "--throttle", "1m"); got != (handover.Tally{Accepted: 1, Coalesced: 1, Conflicts: 1}) {
 		t.Errorf("it counted %+v", got)
 	}
 	if n := queryRow[int](t, pool, "SELECT count(*) FROM onceq.binding WHERE mode = 3 AND expires_at = accepted_at + interval '1 min'"); n != 1 {
@@ -108,7 +109,7 @@ func TestEnqueueRelease(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for release, want := range map[string]tally{"expiry": {Replayed: 1, Dead: 1}, "finished": {Accepted: 1}, "dead": {Accepted: 1}} {
+	for release, want := range map[string]handover.Tally{"expiry": {Replayed: 1, Dead: 1}, "finished": {Accepted: 1}, "dead": {Accepted: 1}} {
 		args := []string{"--scope", release, "--release", release}
 		tallyOf(t, pool.Config().ConnString(), exitOK, `{"id":"k"}`, args...)
 		binding, err := client.Binding(t.Context(), release, "k")

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
+	"github.com/onceq/onceq/cmd/onceq/internal/member"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -42,23 +44,23 @@ func (f enqueueFlags) source() string {
 
 // template is the flags as what all lines have in common; given tells whether a
 // flag was.
-func (f enqueueFlags) template(given func(flag string) bool) (template, error) {
-	var t template
+func (f enqueueFlags) template(given func(flag string) bool) (handover.Template, error) {
+	var t handover.Template
 	var err error
-	if t.keyField, err = parseMemberPath(f.keyField); err != nil {
+	if t.KeyField, err = member.ParsePath(f.keyField); err != nil {
 		return t, usagef("--key-field: %w", err)
 	}
 	if f.typeField != "" {
-		if t.typeField, err = parseMemberPath(f.typeField); err != nil {
+		if t.TypeField, err = member.ParsePath(f.typeField); err != nil {
 			return t, usagef("--type-field: %w", err)
 		}
 	}
-	t.request.Type, t.request.Queue = f.jobType, f.queue
-	t.request.Priority, t.request.Tags = f.priority, f.tags
-	if t.admission, err = f.admission(given); err != nil {
+	t.Request.Type, t.Request.Queue = f.jobType, f.queue
+	t.Request.Priority, t.Request.Tags = f.priority, f.tags
+	if t.Admission, err = f.admission(given); err != nil {
 		return t, err
 	}
-	if err := t.check(); err != nil {
+	if err := t.Check(); err != nil {
 		return t, usageError{errors.New(reason(err))}
 	}
 	switch {

@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
@@ -150,7 +151,7 @@ func TestEnqueueLosesItsConnection(t *testing.T) {
 		t.Errorf("stderr says:\n%s", text)
 	}
 	commit()
-	if got := tallyOf(t, pool.Config().ConnString(), exitOK, "{\"id\":1}\n{\"id\":3}\n{\"id\":4}\n"); got != (tally{Accepted: 1, Replayed: 2}) {
+	if got := tallyOf(t, pool.Config().ConnString(), exitOK, "{\"id\":1}\n{\"id\":3}\n{\"id\":4}\n"); got != (handover.Tally{Accepted: 1, Replayed: 2}) {
 		t.Errorf("the second run counted %+v", got)
 	}
 }

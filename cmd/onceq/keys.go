@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -80,7 +81,7 @@ const maxKeyFile = 4 << 10
 func (a *app) readKey(ctx context.Context, path string) (string, error) {
 	in := a.stdin
 	switch {
-	case path == "" && isTerminal(a.stdin) && isTerminal(a.stderr):
+	case path == "" && a.canAsk():
 		return a.askKey(ctx)
 	case path == "":
 		return "", usagef("a key is needed: --key, or --key-file with - for stdin")
@@ -127,7 +128,7 @@ func (a *app) askKey(ctx context.Context) (string, error) {
 		}
 		return string(got.key), nil
 	case <-ctx.Done():
-		return "", errors.Join(errInterrupted, term.Restore(fd, before))
+		return "", errors.Join(handover.ErrInterrupted, term.Restore(fd, before))
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/jedib0t/go-pretty/v6/table"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -20,7 +21,7 @@ type report struct {
 	a     *app
 	place place
 	begun time.Time
-	total tally
+	total handover.Tally
 	last  int  // every line up to this one is settled
 	bar   *bar // nil unless a person watches
 	// out takes the reports: stderr for people, stdout for programs.
@@ -42,16 +43,16 @@ func (a *app) newReport(p place, size int64) *report {
 	return r
 }
 
-// chunk reports a chunk.
-func (r *report) chunk(c *chunk, s settled) {
-	r.total.add(s.tally)
-	r.last = c.last
-	slices.SortFunc(s.refusals, func(x, y refusal) int { return cmp.Compare(x.line, y.line) })
-	for _, refused := range s.refusals {
+// stretch reports a stretch of lines.
+func (r *report) stretch(s handover.Settled) {
+	r.total.Add(s.Tally)
+	r.last = s.Last
+	slices.SortFunc(s.Refusals, func(x, y handover.Refusal) int { return cmp.Compare(x.Line, y.Line) })
+	for _, refused := range s.Refusals {
 		r.refusal(refused)
 	}
 	r.note(r.out.Flush())
-	r.bar.set(c.read, int64(r.total.lines()))
+	r.bar.set(s.Read, int64(r.total.Lines()))
 }
 
 func (r *report) note(err error) {
@@ -72,20 +73,20 @@ type refusalJSON struct {
 	ExpiresAt time.Time     `json:"expires_at,omitzero"`
 }
 
-func (r *report) refusal(refused refusal) {
-	conflict, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](refused.err)
-	kept, isKept := errors.AsType[*nonReplaceable](refused.err)
+func (r *report) refusal(refused handover.Refusal) {
+	conflict, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](refused.Err)
+	kept, isKept := errors.AsType[*handover.NonReplaceable](refused.Err)
 	switch {
 	case isKept && r.a.json:
-		r.writeJSON(refusalJSON{Kind: "non_replaceable", Line: refused.line, Reason: string(kept.reason), JobID: kept.job})
+		r.writeJSON(refusalJSON{Kind: "non_replaceable", Line: refused.Line, Reason: string(kept.Reason), JobID: kept.Job})
 	case isKept:
-		r.writeLine("line %d: non_replaceable: %s", refused.line, kept)
+		r.writeLine("line %d: non_replaceable: %s", refused.Line, kept)
 	case !ok && r.a.json:
-		r.writeJSON(refusalJSON{Kind: "invalid", Line: refused.line, Reason: reason(refused.err)})
+		r.writeJSON(refusalJSON{Kind: "invalid", Line: refused.Line, Reason: reason(refused.Err)})
 	case !ok:
-		r.writeLine("line %d: invalid: %s", refused.line, reason(refused.err))
+		r.writeLine("line %d: invalid: %s", refused.Line, reason(refused.Err))
 	case r.a.json:
-		r.writeJSON(refusalJSON{Kind: "conflict", Line: refused.line, JobID: conflict.JobID, Fields: conflict.Fields,
+		r.writeJSON(refusalJSON{Kind: "conflict", Line: refused.Line, JobID: conflict.JobID, Fields: conflict.Fields,
 			Key: &conflict.Key, ExpiresAt: conflict.ExpiresAt})
 	default:
 		fields := make([]string, len(conflict.Fields))
@@ -93,7 +94,7 @@ func (r *report) refusal(refused refusal) {
 			fields[i] = string(f)
 		}
 		r.writeLine("line %d: conflict: another %s than in the request of job %s under %s",
-			refused.line, strings.Join(fields, ", "), conflict.JobID, conflict.Key)
+			refused.Line, strings.Join(fields, ", "), conflict.JobID, conflict.Key)
 	}
 }
 
@@ -112,7 +113,7 @@ func (r *report) writeJSON(v any) {
 type summary struct {
 	Kind string `json:"kind"`
 	place
-	tally
+	handover.Tally
 	Lines    int     `json:"lines"`
 	LastLine int     `json:"last_line"`
 	Complete bool    `json:"complete"`
@@ -125,7 +126,7 @@ func (r *report) finish(cause error) error {
 	r.bar.finish(cause == nil)
 	elapsed := time.Since(r.begun)
 	if r.a.json {
-		r.writeJSON(summary{Kind: "summary", place: r.place, tally: r.total, Lines: r.total.lines(), LastLine: r.last,
+		r.writeJSON(summary{Kind: "summary", place: r.place, Tally: r.total, Lines: r.total.Lines(), LastLine: r.last,
 			Complete: cause == nil, Elapsed: elapsed.Seconds()})
 		r.note(r.out.Flush())
 		return r.err
@@ -144,12 +145,12 @@ func (r *report) summary(elapsed time.Duration) {
 		{"non_replaceable", r.total.NonReplaceable},
 		{"conflicts", r.total.Conflicts},
 		{"invalid", r.total.Invalid},
-		{"lines", r.total.lines()},
+		{"lines", r.total.Lines()},
 	})
 	if r.total.Dead > 0 {
 		t.AppendRow(table.Row{"of dead jobs", r.total.Dead})
 	}
 	t.AppendRow(table.Row{"elapsed", elapsed.Round(time.Millisecond)})
-	t.AppendRow(table.Row{"lines/s", int(float64(r.total.lines()) / elapsed.Seconds())})
+	t.AppendRow(table.Row{"lines/s", int(float64(r.total.Lines()) / elapsed.Seconds())})
 	t.Render()
 }

@@ -10,19 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/onceq/onceq/pkg/queue"
-)
-
-// The exit codes, a contract with scripts: docs/command.md.
-const (
-	exitOK       = 0
-	exitFailure  = 1
-	exitUsage    = 2
-	exitConflict = 3
-	exitInvalid  = 4
-	exitRefused  = 5 // what was asked for is not there, or not so that it can be done
-	exitWarning  = 6 // of doctor
-	exitCritical = 7 // of doctor
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 )
 
 // app is one run of the command: its streams, its environment, and the flags
@@ -40,20 +28,6 @@ type app struct {
 	// fails from then on is no misuse, unless it says so.
 	started bool
 }
-
-// usageError marks an error that is the caller's misuse of the command.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// exitCode is an end that is no failure of the command itself and that the
-// command has already reported.
-type exitCode int
-
-func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // run executes the command line and returns the exit code. An error is one
 // line on stderr.
@@ -73,35 +47,12 @@ func (a *app) run(ctx context.Context, args []string) int {
 	case a.isMisuse(err):
 		fmt.Fprintf(a.stderr, "onceq: %s (see %s --help)\n", oneLine(errors.New(reason(err))), at.CommandPath())
 		return exitUsage
-	case ctx.Err() != nil && !errors.Is(err, errInterrupted):
-		err = fmt.Errorf("%w: %w", errInterrupted, err)
+	case ctx.Err() != nil && !errors.Is(err, handover.ErrInterrupted):
+		err = fmt.Errorf("%w: %w", handover.ErrInterrupted, err)
 	}
 	fmt.Fprintf(a.stderr, "onceq: %s\n", oneLine(err))
 	return codeOf(err)
 }
-
-// isMisuse tells that nothing was begun, since the caller asked for what can't be.
-func (a *app) isMisuse(err error) bool {
-	var misuse usageError
-	return !a.started || errors.As(err, &misuse) || errors.Is(err, queue.ErrInvalidRequest)
-}
-
-// codeOf is the exit code of an error that is no misuse.
-func codeOf(err error) int {
-	if _, ok := errors.AsType[*queue.RedriveConflictError](err); ok {
-		return exitConflict
-	}
-	for _, refusal := range []error{queue.ErrJobNotFound, queue.ErrBindingNotFound, queue.ErrNotScheduled} {
-		if errors.Is(err, refusal) {
-			return exitRefused
-		}
-	}
-	return exitFailure
-}
-
-// oneLine is an error's text without the line breaks that pgx and cobra put in,
-// and without what a terminal would act on.
-func oneLine(err error) string { return clean(strings.Join(strings.Fields(err.Error()), " ")) }
 
 // command wraps a command's own code, so that its errors can be told from
 // those of the command line.

@@ -1,4 +1,4 @@
-package main
+package handover
 
 import (
 	"context"
@@ -79,19 +79,19 @@ func TestSettle(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		pairs   [][2]string
-		want    tally
+		want    Tally
 		refused []int
 	}{
-		{"nothing", nil, tally{}, nil},
-		{"all accepted", [][2]string{{"a", "1"}, {"b", "1"}}, tally{Accepted: 2}, nil},
-		{"a repeat in the batch", [][2]string{{"a", "1"}, {"a", "1"}}, tally{Accepted: 1, Replayed: 1}, nil},
-		{"one conflict", [][2]string{{"a", "1"}, {"owned", "2"}, {"b", "1"}}, tally{Accepted: 2, Conflicts: 1}, []int{2}},
-		{"invalid lines first, then conflicts", [][2]string{{"a", "invalid"}, {"owned", "2"}, {"a", "1"}}, tally{Accepted: 1, Conflicts: 1, Invalid: 1}, []int{1, 2}},
-		{"all refused", [][2]string{{"owned", "2"}, {"x", "invalid"}}, tally{Conflicts: 1, Invalid: 1}, []int{1, 2}},
-		{"a refused line leads no other", [][2]string{{"owned", "2"}, {"owned", "1"}, {"owned", "3"}}, tally{Replayed: 1, Conflicts: 2}, []int{1, 3}},
-		{"an invalid line leads no other", [][2]string{{"a", "invalid"}, {"a", "1"}, {"a", "1"}}, tally{Accepted: 1, Replayed: 1, Invalid: 1}, []int{1}},
-		{"an accepted line leads the others", [][2]string{{"a", "1"}, {"a", "2"}, {"a", "1"}, {"a", "3"}}, tally{Accepted: 1, Replayed: 1, Conflicts: 2}, []int{2, 4}},
-		{"more conflicts than are told at once", many, tally{Accepted: 50, Replayed: 1, Conflicts: 49}, nil},
+		{"nothing", nil, Tally{}, nil},
+		{"all accepted", [][2]string{{"a", "1"}, {"b", "1"}}, Tally{Accepted: 2}, nil},
+		{"a repeat in the batch", [][2]string{{"a", "1"}, {"a", "1"}}, Tally{Accepted: 1, Replayed: 1}, nil},
+		{"one conflict", [][2]string{{"a", "1"}, {"owned", "2"}, {"b", "1"}}, Tally{Accepted: 2, Conflicts: 1}, []int{2}},
+		{"invalid lines first, then conflicts", [][2]string{{"a", "invalid"}, {"owned", "2"}, {"a", "1"}}, Tally{Accepted: 1, Conflicts: 1, Invalid: 1}, []int{1, 2}},
+		{"all refused", [][2]string{{"owned", "2"}, {"x", "invalid"}}, Tally{Conflicts: 1, Invalid: 1}, []int{1, 2}},
+		{"a refused line leads no other", [][2]string{{"owned", "2"}, {"owned", "1"}, {"owned", "3"}}, Tally{Replayed: 1, Conflicts: 2}, []int{1, 3}},
+		{"an invalid line leads no other", [][2]string{{"a", "invalid"}, {"a", "1"}, {"a", "1"}}, Tally{Accepted: 1, Replayed: 1, Invalid: 1}, []int{1}},
+		{"an accepted line leads the others", [][2]string{{"a", "1"}, {"a", "2"}, {"a", "1"}, {"a", "3"}}, Tally{Accepted: 1, Replayed: 1, Conflicts: 2}, []int{2, 4}},
+		{"more conflicts than are told at once", many, Tally{Accepted: 50, Replayed: 1, Conflicts: 49}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -100,12 +100,12 @@ func TestSettle(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(tt.want, s.tally); diff != "" {
-				t.Errorf("tally (-want +got):\n%s", diff)
+			if diff := cmp.Diff(tt.want, s.Tally); diff != "" {
+				t.Errorf("Tally (-want +got):\n%s", diff)
 			}
 			var refused []int
-			for _, r := range s.refusals {
-				refused = append(refused, r.line)
+			for _, r := range s.Refusals {
+				refused = append(refused, r.Line)
 			}
 			slices.Sort(refused)
 			if diff := cmp.Diff(tt.refused, refused); tt.refused != nil && diff != "" {
@@ -121,7 +121,7 @@ func TestSettleTellsTheJobOfTheBatch(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conflict, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](s.refusals[0].err)
+	conflict, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](s.Refusals[0].Err)
 	if !ok || conflict.JobID != "job of a" {
 		t.Errorf("the conflict names the job %q", conflict.JobID)
 	}

@@ -1,4 +1,4 @@
-package main
+package handover
 
 import (
 	"context"
@@ -10,13 +10,14 @@ import (
 	"testing"
 	"testing/iotest"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/member"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
 // serial makes a fake usable by several lanes.
 type serial struct {
 	sync.Mutex
-	enqueuer
+	Enqueuer
 	largest int
 }
 
@@ -27,24 +28,24 @@ func (s *serial) EnqueueMany(ctx context.Context, reqs []queue.Request) ([]queue
 	for i, r := range reqs {
 		reqs[i].Payload = fmt.Sprintf("%s", r.Payload)
 	}
-	return s.enqueuer.EnqueueMany(ctx, reqs)
+	return s.Enqueuer.EnqueueMany(ctx, reqs)
 }
 
 func idempotent(key string) queue.Admission { return queue.Idempotency{Key: key} }
 
-// handOver runs a handover of text and returns what it counted.
-func handOver(t *testing.T, client enqueuer, in io.Reader, lanes, most int) (total tally, last int, err error) {
+// handOver runs a Handover of text and returns what it counted.
+func handOver(t *testing.T, client Enqueuer, in io.Reader, lanes, most int) (total Tally, last int, err error) {
 	t.Helper()
-	h := handover{
-		client:   client,
-		template: template{request: queue.Request{Type: "t"}, admission: idempotent, keyField: memberPath{"id"}},
-		lanes:    lanes, most: most,
-		settled: func(c *chunk, s settled) {
-			if c.last <= last {
-				t.Errorf("the chunk up to line %d comes after line %d", c.last, last)
+	h := Handover{
+		Client:   client,
+		Template: Template{Request: queue.Request{Type: "t"}, Admission: idempotent, KeyField: member.Path{"id"}},
+		Lanes:    lanes, Most: most,
+		Settled: func(s Settled) {
+			if s.Last <= last {
+				t.Errorf("the chunk up to line %d comes after line %d", s.Last, last)
 			}
-			total.add(s.tally)
-			last = c.last
+			total.Add(s.Tally)
+			last = s.Last
 		},
 	}
 	err = h.run(t.Context(), newLineReader(in, 1<<20))
@@ -62,12 +63,12 @@ func TestHandoverKeepsTheOrderOfAKey(t *testing.T) {
 		}
 	}
 	fake := &oneByOne{owned: map[string]string{}}
-	client := &serial{enqueuer: fake}
+	client := &serial{Enqueuer: fake}
 	total, last, err := handOver(t, client, strings.NewReader(in.String()), 4, 7)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (tally{Accepted: keys, Conflicts: keys * (repeats - 1)}); total != want || last != keys*repeats {
+	if want := (Tally{Accepted: keys, Conflicts: keys * (repeats - 1)}); total != want || last != keys*repeats {
 		t.Errorf("up to line %d: %+v, want %+v", last, total, want)
 	}
 	for key, payload := range fake.owned {
@@ -87,35 +88,35 @@ func TestHandoverStops(t *testing.T) {
 
 	t.Run("when the input breaks", func(t *testing.T) {
 		t.Parallel()
-		client := &serial{enqueuer: &oneByOne{owned: map[string]string{}}}
+		client := &serial{Enqueuer: &oneByOne{owned: map[string]string{}}}
 		in := io.MultiReader(strings.NewReader(many+`{"id":`), iotest.ErrReader(broken))
 		total, _, err := handOver(t, client, in, 2, 10)
 		var stop *stopped
-		if !errors.As(err, &stop) || stop.line != 100 || !errors.Is(err, broken) || total.lines() != 100 {
-			t.Errorf("after %d lines the error is %v", total.lines(), err)
+		if !errors.As(err, &stop) || stop.line != 100 || !errors.Is(err, broken) || total.Lines() != 100 {
+			t.Errorf("after %d lines the error is %v", total.Lines(), err)
 		}
 	})
 	t.Run("when a batch fails", func(t *testing.T) {
 		t.Parallel()
 		total, _, err := handOver(t, failing{broken}, strings.NewReader(many), 2, 10)
 		var stop *stopped
-		if !errors.As(err, &stop) || stop.line != 0 || !errors.Is(err, broken) || total.lines() != 0 {
-			t.Errorf("after %d lines the error is %v", total.lines(), err)
+		if !errors.As(err, &stop) || stop.line != 0 || !errors.Is(err, broken) || total.Lines() != 0 {
+			t.Errorf("after %d lines the error is %v", total.Lines(), err)
 		}
 	})
 	t.Run("when it is cancelled", func(t *testing.T) {
 		t.Parallel()
 		ctx, cancel := context.WithCancel(t.Context())
-		h := handover{
-			client:   &serial{enqueuer: &oneByOne{owned: map[string]string{}}},
-			template: template{request: queue.Request{Type: "t"}, admission: idempotent, keyField: memberPath{"id"}},
-			lanes:    2, most: 10,
-			settled: func(*chunk, settled) { cancel() },
+		h := Handover{
+			Client:   &serial{Enqueuer: &oneByOne{owned: map[string]string{}}},
+			Template: Template{Request: queue.Request{Type: "t"}, Admission: idempotent, KeyField: member.Path{"id"}},
+			Lanes:    2, Most: 10,
+			Settled: func(Settled) { cancel() },
 		}
 		// An input without end.
 		in := newLineReader(endless("{\"id\":1}\n"), 1<<20)
 		var stop *stopped
-		if err := h.run(ctx, in); !errors.As(err, &stop) || stop.line < 1 || !errors.Is(err, errInterrupted) {
+		if err := h.run(ctx, in); !errors.As(err, &stop) || stop.line < 1 || !errors.Is(err, ErrInterrupted) {
 			t.Errorf("the error is %v", err)
 		}
 	})

@@ -1,4 +1,4 @@
-package main
+package handover
 
 import (
 	"context"
@@ -21,7 +21,7 @@ const (
 // in the order of the input however many lanes there are.
 type chunk struct {
 	batches []batch // by lane
-	wrong   settled // the lines that are no requests
+	wrong   Settled // the lines that are no requests
 	last    int     // the number of the last line
 	read    int64   // bytes of the input up to and with it
 	size    int
@@ -33,7 +33,7 @@ type chunk struct {
 // batch is what one lane does for a chunk.
 type batch struct {
 	lines   []line
-	settled settled
+	settled Settled
 	err     error
 }
 
@@ -50,7 +50,7 @@ func (c *chunk) add(l line) {
 	c.size += l.size
 	if l.wrong != nil {
 		c.wrong.refuse(l, l.wrong)
-		c.full = c.full || len(c.wrong.refusals) >= c.most
+		c.full = c.full || len(c.wrong.Refusals) >= c.most
 		return
 	}
 	b := &c.batches[maphash.String(laneSeed, l.key)%uint64(len(c.batches))]
@@ -59,14 +59,15 @@ func (c *chunk) add(l line) {
 }
 
 // wait waits until every lane has done its part. The error is the first one.
-func (c *chunk) wait() (settled, error) {
+func (c *chunk) wait() (Settled, error) {
 	c.done.Wait()
 	all := c.wrong
+	all.Last, all.Read = c.last, c.read
 	var err error
 	for i := range c.batches {
 		b := &c.batches[i]
-		all.add(b.settled.tally)
-		all.refusals = append(all.refusals, b.settled.refusals...)
+		all.Add(b.settled.Tally)
+		all.Refusals = append(all.Refusals, b.settled.Refusals...)
 		if err == nil {
 			err = b.err
 		}

@@ -1,4 +1,4 @@
-package main
+package handover
 
 import (
 	"bufio"
@@ -7,8 +7,8 @@ import (
 	"io"
 )
 
-// maxLineBytes bounds a line without its end: as much as the largest payload.
-const maxLineBytes = 16 << 20
+// MaxLineBytes bounds a line without its end: as much as the largest payload.
+const MaxLineBytes = 16 << 20
 
 // byteOrderMark may stand before the first line; some programs put it there.
 var byteOrderMark = []byte("\ufeff")

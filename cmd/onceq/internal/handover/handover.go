@@ -1,4 +1,6 @@
-package main
+// Package handover streams newline-delimited JSON into a queue, in batches, and
+// tells what became of each line.
+package handover
 
 import (
 	"bytes"
@@ -14,15 +16,15 @@ import (
 // an end.
 const grace = 5 * time.Second
 
-// handover streams an input into the queue. At any time a few chunks are in
+// Handover streams an input into the queue. At any time a few chunks are in
 // memory: one that is being filled, and those that the lanes work on.
-type handover struct {
-	client   enqueuer
-	template template
-	lanes    int
-	most     int // lines of a batch
-	// settled is called for each chunk, in the order of the input.
-	settled func(c *chunk, s settled)
+type Handover struct {
+	Client   Enqueuer
+	Template Template
+	Lanes    int
+	Most     int // lines of a batch
+	// Settled is called for each stretch of the input, in its order.
+	Settled func(Settled)
 }
 
 // stopped tells that a handover ended early.
@@ -41,16 +43,20 @@ func (e *stopped) Error() string {
 
 func (e *stopped) Unwrap() error { return e.err }
 
-var (
-	errInterrupted  = errors.New("interrupted")
-	errNotConfirmed = errors.New("not confirmed; nothing was changed")
-)
+// ErrInterrupted tells that the user has asked for the end.
+var ErrInterrupted = errors.New("interrupted")
 
-// run hands over every line of in. An error is a *stopped. When ctx is done no
-// further line is begun, and what is under way is waited for.
+// Run hands over every line of in. When ctx is done no further line is begun, and
+// what is under way is waited for. The error tells up to which line everything
+// is settled.
 //
 // A reader that hangs in a read of in, such as one of a pipe, is left behind.
-func (h *handover) run(ctx context.Context, in *lineReader) error {
+func (h *Handover) Run(ctx context.Context, in io.Reader) error {
+	return h.run(ctx, newLineReader(in, MaxLineBytes))
+}
+
+// run hands over every line of in. An error is a *stopped.
+func (h *Handover) run(ctx context.Context, in *lineReader) error {
 	intake, stopIntake := context.WithCancel(ctx)
 	defer stopIntake()
 	work, stopWork := context.WithCancel(context.WithoutCancel(ctx))
@@ -64,7 +70,7 @@ func (h *handover) run(ctx context.Context, in *lineReader) error {
 	var wg sync.WaitGroup
 	chunks, flight := make(chan *chunk), make(chan *chunk, 1)
 	var whole bool
-	wg.Go(func() { whole = collect(intake, lines, chunks, h.lanes, h.most) })
+	wg.Go(func() { whole = collect(intake, lines, chunks, h.Lanes, h.Most) })
 	wg.Go(func() { h.deal(work, chunks, flight) })
 
 	last := 0
@@ -72,7 +78,7 @@ func (h *handover) run(ctx context.Context, in *lineReader) error {
 	for c := range flight {
 		s, err := c.wait()
 		if failed == nil {
-			h.settled(c, s)
+			h.Settled(s)
 			if failed = err; err != nil {
 				stopIntake()
 				stopWork()
@@ -86,7 +92,7 @@ func (h *handover) run(ctx context.Context, in *lineReader) error {
 		failed = <-readErr
 	}
 	if !whole && failed == nil || ctx.Err() != nil && errors.Is(failed, context.Canceled) {
-		failed = errInterrupted
+		failed = ErrInterrupted
 	}
 	if failed != nil {
 		return &stopped{last, failed}
@@ -96,7 +102,7 @@ func (h *handover) run(ctx context.Context, in *lineReader) error {
 
 // read sends the lines of in, without the blank ones, and closes lines at the
 // end of the input.
-func (h *handover) read(ctx context.Context, in *lineReader, lines chan<- line) error {
+func (h *Handover) read(ctx context.Context, in *lineReader, lines chan<- line) error {
 	defer close(lines)
 	for {
 		text, err := in.next()
@@ -111,7 +117,7 @@ func (h *handover) read(ctx context.Context, in *lineReader, lines chan<- line) 
 		case len(bytes.Trim(text, " \t\r")) == 0:
 			continue
 		default:
-			l = h.template.line(text)
+			l = h.Template.line(text)
 		}
 		l.number, l.read = in.number, in.read
 		select {
@@ -124,25 +130,25 @@ func (h *handover) read(ctx context.Context, in *lineReader, lines chan<- line) 
 
 // deal gives each lane its batch of every chunk, and passes the chunks on in
 // their order.
-func (h *handover) deal(ctx context.Context, chunks <-chan *chunk, flight chan<- *chunk) {
+func (h *Handover) deal(ctx context.Context, chunks <-chan *chunk, flight chan<- *chunk) {
 	defer close(flight)
 	type task struct {
 		c *chunk
 		b *batch
 	}
-	lanes := make([]chan task, h.lanes)
+	lanes := make([]chan task, h.Lanes)
 	var wg sync.WaitGroup
 	for i := range lanes {
 		lanes[i] = make(chan task)
 		wg.Go(func() {
 			for t := range lanes[i] {
-				t.b.settled, t.b.err = settle(ctx, h.client, t.b.lines)
+				t.b.settled, t.b.err = settle(ctx, h.Client, t.b.lines)
 				t.c.done.Done()
 			}
 		})
 	}
 	for c := range chunks {
-		c.done.Add(h.lanes)
+		c.done.Add(h.Lanes)
 		for i := range lanes {
 			lanes[i] <- task{c, &c.batches[i]}
 		}

@@ -1,4 +1,4 @@
-package main
+package member
 
 import (
 	"encoding/json"
@@ -8,25 +8,25 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestParseMemberPath(t *testing.T) {
+func TestParsePath(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		text string
-		want memberPath
+		want Path
 	}{
-		{"id", memberPath{"id"}},
-		{"data.object.id", memberPath{"data", "object", "id"}},
-		{`a\.b.c`, memberPath{"a.b", "c"}},
-		{`a\\.b`, memberPath{`a\`, "b"}},
-		{`a\b`, memberPath{`a\b`}},
-		{"größe. x ", memberPath{"größe", " x "}},
+		{"id", Path{"id"}},
+		{"data.object.id", Path{"data", "object", "id"}},
+		{`a\.b.c`, Path{"a.b", "c"}},
+		{`a\\.b`, Path{`a\`, "b"}},
+		{`a\b`, Path{`a\b`}},
+		{"größe. x ", Path{"größe", " x "}},
 		{"", nil},
 		{".", nil},
 		{"a.", nil},
 		{".a", nil},
 		{"a..b", nil},
 	} {
-		got, err := parseMemberPath(tt.text)
+		got, err := ParsePath(tt.text)
 		if (err != nil) != (tt.want == nil) {
 			t.Errorf("%q: error %v", tt.text, err)
 			continue
@@ -58,11 +58,11 @@ func TestMemberPathText(t *testing.T) {
 		{"a path through null", "a.b.c", `{"a":{"b":null}}`, "", "a.b is no object, so there is no a.b.c"},
 		{"no object", "id", `["id"]`, "", "not a JSON object"},
 	} {
-		path, err := parseMemberPath(tt.path)
+		path, err := ParsePath(tt.path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := path.text([]byte(tt.text))
+		got, err := path.Text([]byte(tt.text))
 		if got != tt.want || (err == nil) != (tt.err == "") || err != nil && err.Error() != tt.err {
 			t.Errorf("%s: %s of %s is %q, %v; want %q, %s", tt.why, tt.path, tt.text, got, err, tt.want, tt.err)
 		}

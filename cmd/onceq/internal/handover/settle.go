@@ -1,4 +1,4 @@
-package main
+package handover
 
 import (
 	"context"
@@ -8,8 +8,8 @@ import (
 	"github.com/onceq/onceq/pkg/queue"
 )
 
-// tally counts what became of lines.
-type tally struct {
+// Tally counts what became of lines.
+type Tally struct {
 	Accepted       int `json:"accepted"`
 	Replayed       int `json:"replayed"`
 	Replaced       int `json:"replaced"`
@@ -22,7 +22,8 @@ type tally struct {
 	Dead int `json:"dead"`
 }
 
-func (t *tally) add(other tally) {
+// Add counts what another tally counts.
+func (t *Tally) Add(other Tally) {
 	t.Accepted += other.Accepted
 	t.Replayed += other.Replayed
 	t.Replaced += other.Replaced
@@ -33,60 +34,64 @@ func (t *tally) add(other tally) {
 	t.Dead += other.Dead
 }
 
-// lines is how many lines were counted.
-func (t tally) lines() int {
+// Lines is how many lines were counted.
+func (t Tally) Lines() int {
 	return t.Accepted + t.Replayed + t.Replaced + t.Coalesced + t.NonReplaceable + t.Conflicts + t.Invalid
 }
 
-// refusal is a line that changed nothing and is no repeat.
-type refusal struct {
-	line int
+// Refusal is a line that changed nothing and is no repeat.
+type Refusal struct {
+	Line int
 	key  string // never shown
-	// err is a *queue.EnqueueIdempotencyConflictError or a *nonReplaceable, or
+	// Err is a *queue.EnqueueIdempotencyConflictError or a *NonReplaceable, or
 	// else what is invalid.
-	err error
+	Err error
 }
 
-// nonReplaceable tells why a debounced line was not taken over.
-type nonReplaceable struct {
-	job    queue.JobID
-	reason queue.NonReplaceableReason
+// NonReplaceable tells why a debounced line was not taken over.
+type NonReplaceable struct {
+	Job    queue.JobID
+	Reason queue.NonReplaceableReason
 }
 
-func (e *nonReplaceable) Error() string {
+func (e *NonReplaceable) Error() string {
 	why := map[queue.NonReplaceableReason]string{
 		queue.ReasonIncompatibleMode: "its key is owned under another admission",
 		queue.ReasonNotPending:       "the job of its key has started or ended",
 		queue.ReasonWindowElapsed:    "its window is over and the job still waits to be claimed",
-	}[e.reason]
-	return fmt.Sprintf("%s: %s: job %s", e.reason, why, e.job)
+	}[e.Reason]
+	return fmt.Sprintf("%s: %s: job %s", e.Reason, why, e.Job)
 }
 
-// settled is what became of some lines.
-type settled struct {
-	tally
-	refusals []refusal // in no order
+// Settled is what became of a stretch of lines.
+type Settled struct {
+	Tally
+	Refusals []Refusal // in no order
+	// Last is the number of the last line, and Read how many bytes of the input
+	// were read up to it and with it.
+	Last int
+	Read int64
 }
 
-func (s *settled) refuse(l line, err error) {
+func (s *Settled) refuse(l line, err error) {
 	if _, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](err); ok {
 		s.Conflicts++
 	} else {
 		s.Invalid++
 	}
-	s.refusals = append(s.refusals, refusal{l.number, l.key, err})
+	s.Refusals = append(s.Refusals, Refusal{l.number, l.key, err})
 }
 
-// enqueuer is the part of a *queue.Client that settle needs.
-type enqueuer interface {
+// Enqueuer is the part of a *queue.Client that settle needs.
+type Enqueuer interface {
 	EnqueueMany(ctx context.Context, reqs []queue.Request) ([]queue.Result, error)
 }
 
 // settle hands over a batch so that every line gets its own answer, the one it
 // would have got alone and in its turn. EnqueueMany is all or nothing: while it
 // refuses, the lines that it names are put aside and the others are sent again.
-func settle(ctx context.Context, client enqueuer, lines []line) (settled, error) {
-	var s settled
+func settle(ctx context.Context, client Enqueuer, lines []line) (Settled, error) {
+	var s Settled
 	open := lines
 	for len(open) > 0 {
 		requests := make([]queue.Request, len(open))
@@ -100,7 +105,7 @@ func settle(ctx context.Context, client enqueuer, lines []line) (settled, error)
 		}
 		refused := named(err, open)
 		if len(refused) == 0 {
-			return settled{}, err
+			return Settled{}, err
 		}
 		var rest []line
 		for i, l := range open {
@@ -158,7 +163,7 @@ func eachLeaf(err error, f func(error)) {
 }
 
 // count adds the answers to the lines of a batch.
-func (s *settled) count(lines []line, results []queue.Result) {
+func (s *Settled) count(lines []line, results []queue.Result) {
 	jobs := make(map[string]queue.JobID, len(lines))
 	for i, result := range results {
 		jobs[lines[i].key] = result.JobID
@@ -171,7 +176,7 @@ func (s *settled) count(lines []line, results []queue.Result) {
 			s.Coalesced++
 		case queue.OutcomeNonReplaceable:
 			s.NonReplaceable++
-			s.refusals = append(s.refusals, refusal{lines[i].number, lines[i].key, &nonReplaceable{result.JobID, result.Reason}})
+			s.Refusals = append(s.Refusals, Refusal{lines[i].number, lines[i].key, &NonReplaceable{result.JobID, result.Reason}})
 		default:
 			s.Replayed++
 		}
@@ -181,8 +186,8 @@ func (s *settled) count(lines []line, results []queue.Result) {
 	}
 	// A conflict with a line of the same batch names the job which that line
 	// would have made in the refused try. Now the job is there, with its own id.
-	for _, r := range s.refusals {
-		conflict, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](r.err)
+	for _, r := range s.Refusals {
+		conflict, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](r.Err)
 		if id := jobs[r.key]; ok && id != "" && conflict.ExpiresAt.IsZero() {
 			conflict.JobID = id
 		}

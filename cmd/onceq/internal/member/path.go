@@ -1,4 +1,5 @@
-package main
+// Package member finds members of JSON objects in their text, for keys and types.
+package member
 
 import (
 	"bytes"
@@ -8,14 +9,14 @@ import (
 	"strings"
 )
 
-// memberPath leads to a member of a JSON object: data.object.id is the member
+// Path leads to a member of a JSON object: data.object.id is the member
 // id of the member object of the member data.
-type memberPath []string
+type Path []string
 
-// parseMemberPath reads names separated by dots; \. is a dot in a name and \\
+// ParsePath reads names separated by dots; \. is a dot in a name and \\
 // a backslash.
-func parseMemberPath(text string) (memberPath, error) {
-	var path memberPath
+func ParsePath(text string) (Path, error) {
+	var path Path
 	var name strings.Builder
 	for i := 0; i < len(text); i++ {
 		switch c := text[i]; {
@@ -38,13 +39,13 @@ func parseMemberPath(text string) (memberPath, error) {
 	return path, nil
 }
 
-func (p memberPath) String() string { return strings.Join(p, ".") }
+func (p Path) String() string { return strings.Join(p, ".") }
 
 var errNotObject = errors.New("not a JSON object")
 
 // find returns the text of the member. The errors show nothing of the object:
 // payloads are secret.
-func (p memberPath) find(object []byte) ([]byte, error) {
+func (p Path) find(object []byte) ([]byte, error) {
 	at := object
 	for i, name := range p {
 		value, found, isObject := member(at, name)
@@ -61,9 +62,9 @@ func (p memberPath) find(object []byte) ([]byte, error) {
 	return at, nil
 }
 
-// text returns the member as the text of a key: a string's characters, and a
+// Text returns the member as the text of a key: a string's characters, and a
 // number, true and false as they stand in the line.
-func (p memberPath) text(object []byte) (string, error) {
+func (p Path) Text(object []byte) (string, error) {
 	value, err := p.find(object)
 	if err != nil {
 		return "", err
@@ -83,8 +84,8 @@ func (p memberPath) text(object []byte) (string, error) {
 	return "", fmt.Errorf("%s is %s; a string, a number, true or false is needed", p, kind)
 }
 
-// name returns the member as a name, which only a string can be.
-func (p memberPath) name(object []byte) (string, error) {
+// Name returns the member as a name, which only a string can be.
+func (p Path) Name(object []byte) (string, error) {
 	value, err := p.find(object)
 	if err != nil {
 		return "", err
@@ -95,7 +96,7 @@ func (p memberPath) name(object []byte) (string, error) {
 	return p.unquote(value)
 }
 
-func (p memberPath) unquote(value []byte) (string, error) {
+func (p Path) unquote(value []byte) (string, error) {
 	var s string
 	if end := len(value) - 1; end > 0 && value[end] == '"' && bytes.IndexByte(value, '\\') < 0 {
 		s = string(value[1:end])
