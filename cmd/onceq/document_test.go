@@ -98,3 +98,22 @@ func TestExitCodesAreDocumented(t *testing.T) {
 		t.Errorf("%s lists the exit codes %v, want %v", page, got, want)
 	}
 }
+
+// Each check of doctor is explained, here and for those who keep the database.
+func TestChecksAreDocumented(t *testing.T) {
+	t.Parallel()
+	s := newTranscript(t)
+	checks := s.diagnose(exitOK, s.url())
+	if len(checks) < 15 {
+		t.Errorf("doctor makes %d checks", len(checks))
+	}
+	operations, table := readFile(t, "../../docs/operations.md"), readFile(t, page)
+	for name := range checks {
+		if !strings.Contains(operations, fmt.Sprintf("\n- **%s**: ", name)) {
+			t.Errorf("docs/operations.md doesn't explain %s", name)
+		}
+		if !strings.Contains(table, fmt.Sprintf("\n| `%s` | ", name)) {
+			t.Errorf("%s has no %s", page, name)
+		}
+	}
+}

@@ -70,6 +70,30 @@ func TestRunNow(t *testing.T) {
 			t.Error("a refusal wrote or locked something")
 		}
 	})
+	t.Run("the run time is that after the wait for a lock", func(t *testing.T) {
+		id := w.accept(queue.Request{RunAt: later})
+		tx, err := w.pool.Begin(w.ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(w.ctx) }()
+		if _, err := tx.Exec(w.ctx, `SELECT FROM onceq.pending WHERE job_id = $1 FOR UPDATE`, string(id)); err != nil {
+			t.Fatal(err)
+		}
+		moved := make(chan error, 1)
+		go func() { moved <- w.client.RunNow(w.ctx, id) }()
+		w.awaitWaiter(tx)
+		released := scan[time.Time](w, `SELECT clock_timestamp()`)
+		if err := tx.Rollback(w.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-moved; err != nil {
+			t.Fatal(err)
+		}
+		if at := w.job(id).RunAt; at.Before(released) {
+			t.Errorf("the job's run time is %s, before the lock was there at %s", at, released)
+		}
+	})
 	t.Run("it ends a debounce window", func(t *testing.T) {
 		for name, cfg := range map[string]queue.Config{"one secret": {}, "a rotation": {KeySecret: []byte("a secret of 16 b"), PreviousKeySecrets: [][]byte{nil}}} {
 			w := worldOf(t, w.pool, cfg)

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"iter"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -233,10 +232,15 @@ func ids(t testing.TB, list iter.Seq2[queue.JobInfo, error]) []queue.JobID {
 	return all
 }
 
-func reversed(ids []queue.JobID) []queue.JobID {
-	back := slices.Clone(ids)
-	slices.Reverse(back)
-	return back
+// last is the last job that a list yields, and its error.
+func last(list iter.Seq2[queue.JobInfo, error]) (job queue.JobInfo, err error) {
+	for next, failed := range list {
+		if failed != nil {
+			return job, failed
+		}
+		job = next
+	}
+	return job, nil
 }
 
 // firstError is the error that a list ends with, which must come once and last.
