@@ -72,7 +72,7 @@ func (a *app) showJob(j queue.JobInfo, events []queue.Event) error {
 	a.jobTable(j)
 	fmt.Fprintln(a.stdout)
 	t := a.newList("at", "event", "attempt", "details")
-	a.wrap(t, 4, 60)
+	a.wrap(t, 4, 57)
 	for _, e := range events {
 		t.AppendRow(table.Row{instant(e.At), e.Kind, e.Attempt, details(e.Details)})
 	}
@@ -134,16 +134,25 @@ func details(text json.RawMessage) string {
 		if err := d.Decode(&value); err != nil {
 			break
 		}
-		var s string
-		if json.Unmarshal(value, &s) != nil {
-			s = string(value)
-		}
-		if at, err := time.Parse(time.RFC3339, s); err == nil {
-			s = instant(at)
-		}
-		parts = append(parts, fmt.Sprintf("%v=%s", name, cell(s)))
+		parts = append(parts, fmt.Sprintf("%v=%s", name, detail(value)))
 	}
 	return clean(strings.Join(parts, " "))
+}
+
+// detail is one value of an event's details.
+func detail(value json.RawMessage) string {
+	var ref queue.KeyRef
+	if json.Unmarshal(value, &ref) == nil && ref.Digest != "" {
+		return strings.TrimPrefix(ref.String(), "key ")
+	}
+	var s string
+	if json.Unmarshal(value, &s) != nil {
+		s = string(value)
+	}
+	if at, err := time.Parse(time.RFC3339, s); err == nil {
+		return instant(at)
+	}
+	return cell(s)
 }
 
 // block shows a text of several lines under its name.

@@ -1,7 +1,9 @@
 package main
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -169,19 +171,43 @@ func TestCompletionOfQueues(t *testing.T) {
 	}
 }
 
-// A shell takes the script and completes with it.
+// bashCompletes is what bash does when a word is completed. The two functions
+// stand for those of the package bash-completion.
+const bashCompletes = `
+_get_comp_words_by_ref() { cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} words=("${COMP_WORDS[@]}") cword=$COMP_CWORD; }
+__ltrim_colon_completions() { :; }
+compopt() { :; }
+source <(onceq completion bash)
+COMP_WORDS=("$@") COMP_CWORD=$(($#-1)) COMP_LINE="$*" COMP_POINT=${#COMP_LINE} COMP_TYPE=9
+__start_onceq
+echo "${COMPREPLY[@]}"`
+
+// A shell takes the script and completes with it, where there is that shell.
 func TestCompletionInBash(t *testing.T) {
 	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
-		t.Log("there is no bash here; the script was looked at by TestCompletion")
+		t.Log("there is no bash here; TestCompletion has looked at its script")
 		return
 	}
-	script := here(t, "", "completion", "bash").ended(t, exitOK).stdout.String()
-	c := exec.Command(bash, "-n")
-	c.Stdin = strings.NewReader(script)
-	if out, err := c.CombinedOutput(); err != nil {
-		t.Errorf("bash refuses the script: %v\n%s", err, out)
+	s := newTranscript(t)
+	s.open()
+	folder := t.TempDir()
+	program := "#!" + bash + "\nexec '" + os.Args[0] + "' \"$@\"\n"
+	if err := os.WriteFile(filepath.Join(folder, "onceq"), []byte(program), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for words, want := range map[string]string{
+		"onceq qu":                  "queues",
+		"onceq queues resume m":     "mail",
+		"onceq jobs list --state d": "dead",
+	} {
+		c := exec.CommandContext(t.Context(), bash, append([]string{"-c", bashCompletes, "bash"}, strings.Fields(words)...)...)
+		c.Env = []string{asCommand + "=1", "PATH=" + folder + ":" + os.Getenv("PATH"), "ONCEQ_DATABASE_URL=" + s.url()}
+		out, err := c.CombinedOutput()
+		if err != nil || strings.TrimSpace(string(out)) != want {
+			t.Errorf("bash completes %q to %q (%v), want %q", words, out, err, want)
+		}
 	}
 }
 
