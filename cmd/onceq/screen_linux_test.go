@@ -174,9 +174,13 @@ func TestConfirmation(t *testing.T) {
 	})
 	t.Run("JSON asks nobody", func(t *testing.T) {
 		c := newCommand(t, s.url(), "purge", "--all", "--json")
-		_, line := terminal(t)
-		c.Stdin = line
-		c.ends(t, exitUsage).oneError(t, "--yes")
+		screen, line := terminal(t)
+		c.Stdin, c.Stderr = line, line
+		// An end of input, in case that it asks all the same.
+		if _, err := screen.WriteString("\x04"); err != nil {
+			t.Fatal(err)
+		}
+		c.ends(t, exitUsage)
 	})
 	if n := waiting(); n != 3 {
 		t.Errorf("%d jobs wait, want 3", n)
