@@ -18,16 +18,8 @@ type migration struct {
 }
 
 func (a *app) migrateCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "migrate",
-		Short: "Make the schema and bring it up to date",
-		Long:  "migrate makes the queue's tables, tells which migrations they have, or prints\nthe SQL for those who apply it by other means.",
-		Args:  cobra.NoArgs,
-		RunE: a.command(func(*cobra.Command) error {
-			return usagef("migrate needs one of: up, status, print")
-		}),
-	}
-	cmd.AddCommand(
+	return a.group("migrate", "Make the schema and bring it up to date",
+		"migrate makes the queue's tables, tells which migrations they have, or prints\nthe SQL for those who apply it by other means.",
 		&cobra.Command{
 			Use:   "up",
 			Short: "Apply the migrations that the database lacks",
@@ -55,7 +47,6 @@ direct connection, or a pooler in session mode.`,
 			RunE:    a.command(a.migratePrint),
 		},
 	)
-	return cmd
 }
 
 // checkSchemaName finds a name that can't be a schema before a database is asked.
@@ -80,6 +71,7 @@ func (a *app) migrateUp(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	a.announce("migrate", db.place)
 	if err := schema.Migrate(ctx, db.pool, schema.Named(a.schema)); err != nil {
 		return err
 	}
@@ -132,8 +124,7 @@ func (a *app) migrateStatus(cmd *cobra.Command) error {
 		}{db.place, migrations})
 	}
 	fmt.Fprintln(a.stdout, db.place)
-	t := a.newTable()
-	t.AppendHeader(table.Row{"version", "migration", "applied"})
+	t := a.newList("version", "migration", "applied")
 	for _, m := range migrations {
 		applied := "no"
 		if m.Applied {

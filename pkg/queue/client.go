@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/db"
@@ -18,9 +19,12 @@ import (
 type Client struct {
 	pool       *pgxpool.Pool
 	own        *db.Queries // on the pool
+	prepares   bool        // the pool prepares statements
+	fresh      *db.Queries // the same, each statement planned anew
 	schema     string
 	log        *slog.Logger
-	hashers    []keyHasher // the newest secret's first
+	hashers    []keyHasher // of keys, the newest secret's first
+	orders     []keyHasher // of redrive request ids, likewise
 	maxPayload int
 	waker      *waker
 	retention  Retention
@@ -50,9 +54,11 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("queue: new client: %w", err)
 	}
 	c := &Client{pool: pool, schema: cfg.Schema, log: cfg.Logger, maxPayload: cfg.MaxPayloadBytes, retention: cfg.Retention}
-	c.own = c.queries(pool)
+	c.prepares = pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
+	c.own, c.fresh = c.queries(pool), c.planned(pool)
 	for _, secret := range append([][]byte{cfg.KeySecret}, cfg.PreviousKeySecrets...) {
 		c.hashers = append(c.hashers, newKeyHasher(secret))
+		c.orders = append(c.orders, newHasher(redriveDomain, secret))
 	}
 	if !cfg.PollOnly {
 		c.waker = newWaker(c)

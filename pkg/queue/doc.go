@@ -42,6 +42,13 @@
 // under READ COMMITTED, REPEATABLE READ and SERIALIZABLE; where PostgreSQL
 // refuses to fit a transaction in, ErrRetryTransaction says so.
 //
+// # Operators
+//
+// [Client].Jobs, DeadLetters, Events, Binding and Stats show what is there, at a
+// cost that doesn't grow with it. [Client].Redrive and RedriveMany run dead letters
+// again, once for each order; RunNow, Cancel, Purge, PauseQueue and SetQueue do
+// what their names say. The command onceq has all of them.
+//
 // # How it decides
 //
 // One SQL statement decides an everyday request, in one round trip: see

@@ -52,6 +52,32 @@ func (c *Client) setPaused(ctx context.Context, verb, name string, paused bool) 
 	})
 }
 
+// QueueInfo is a queue and its settings.
+type QueueInfo struct {
+	Name   string
+	Paused bool
+	// QueueSettings are those in force: MaxRunningPerKey is at least 1.
+	QueueSettings
+}
+
+// Queues lists, in the order of their names, the queues that were ever set or
+// paused and those that have jobs that wait or run.
+func (c *Client) Queues(ctx context.Context) ([]QueueInfo, error) {
+	if err := c.checkSchema(ctx, c.own); err != nil {
+		return nil, fmt.Errorf("queue: queues: %w", err)
+	}
+	rows, err := c.fresh.ListQueues(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("queue: queues: %w", classify(err))
+	}
+	queues := make([]QueueInfo, len(rows))
+	for i, row := range rows {
+		queues[i] = QueueInfo{Name: row.Name, Paused: row.Paused,
+			QueueSettings: QueueSettings{MaxRunning: int(row.MaxRunning), MaxRunningPerKey: int(row.MaxRunningPerKey)}}
+	}
+	return queues, nil
+}
+
 func (c *Client) administer(ctx context.Context, verb string, wrong *problems, do func() error) error {
 	err := wrong.err()
 	if err == nil {

@@ -1,0 +1,53 @@
+package queue
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/onceq/onceq/db"
+)
+
+// fresh makes PostgreSQL plan a statement each time, for the arguments and for
+// the tables as they are. A prepared statement keeps a plan that was made when a
+// table was small, perhaps empty, and would scan it still when it has grown;
+// operators' statements are few, and planning them is cheap beside that.
+type fresh struct{ db.DBTX }
+
+// planned is tx for operators' statements. Where the pool prepares no statements,
+// nothing is to be done.
+func (c *Client) planned(tx db.DBTX) *db.Queries {
+	if !c.prepares {
+		return c.queries(tx)
+	}
+	return c.queries(fresh{tx})
+}
+
+// byIndex reads in a transaction whose statements go along indexes only.
+func (c *Client) byIndex(ctx context.Context, read func(q *db.Queries) error) error {
+	return pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		q := c.planned(tx)
+		if err := q.PlanByIndex(ctx); err != nil {
+			return err
+		}
+		return read(q)
+	})
+}
+
+// args asks for a statement that is described once and not kept.
+func (fresh) args(args []any) []any {
+	return append([]any{pgx.QueryExecModeCacheDescribe}, args...)
+}
+
+func (f fresh) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
+	return f.DBTX.Exec(ctx, sql, f.args(args)...)
+}
+
+func (f fresh) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error) {
+	return f.DBTX.Query(ctx, sql, f.args(args)...)
+}
+
+func (f fresh) QueryRow(ctx context.Context, sql string, args ...any) pgx.Row {
+	return f.DBTX.QueryRow(ctx, sql, f.args(args)...)
+}
