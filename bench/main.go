@@ -1,0 +1,72 @@
+// Command bench measures onceq beside the floor, which is the least that
+// PostgreSQL can be asked to do for the same effect, and beside a peer, River, on
+// one server of its own in one run.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := command().ExecuteContext(ctx); err != nil {
+		os.Exit(1)
+	}
+}
+
+func command() *cobra.Command {
+	var quick, smoke bool
+	var out string
+	cmd := &cobra.Command{
+		Use: "bench", Short: "Measure onceq beside the floor and beside River",
+		Args: cobra.NoArgs, SilenceUsage: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			p := fullPlan
+			switch {
+			case smoke:
+				p = smokePlan
+			case quick:
+				p = quickPlan
+			}
+			report, err := measure(cmd.Context(), p, cmd)
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(cmd.OutOrStdout(), report.verdictTable().Render())
+			return report.write(out)
+		},
+	}
+	cmd.Flags().BoolVar(&quick, "quick", false, "measure less, in two minutes")
+	cmd.Flags().BoolVar(&smoke, "smoke", false, "only see that everything runs, in seconds")
+	cmd.Flags().StringVar(&out, "out", "results", "the `folder` for data, page and plots")
+	cmd.MarkFlagsMutuallyExclusive("quick", "smoke")
+	return cmd
+}
+
+// measure runs a plan on a server of its own.
+func measure(ctx context.Context, p plan, cmd *cobra.Command) (_ *Report, err error) {
+	s, err := startServer(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, s.stop(context.WithoutCancel(ctx))) }()
+	report := &Report{Plan: p.Name, Began: time.Now().UTC().Truncate(time.Second)}
+	if report.Machine, err = describe(ctx, s); err != nil {
+		return nil, err
+	}
+	r := &runner{plan: p, server: s, report: report, says: cmd.ErrOrStderr()}
+	if err := r.run(ctx); err != nil {
+		return nil, err
+	}
+	report.finish()
+	return report, nil
+}
