@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"regexp"
+	"runtime/pprof"
 	"syscall"
 	"time"
 
@@ -25,7 +27,7 @@ func main() {
 
 func command() *cobra.Command {
 	var quick, smoke bool
-	var out string
+	var out, only, profile string
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Measure onceq beside the floor and beside River",
 		Args: cobra.NoArgs, SilenceUsage: true,
@@ -37,6 +39,16 @@ func command() *cobra.Command {
 			case quick:
 				p = quickPlan
 			}
+			chosen, err := regexp.Compile(only)
+			if err != nil {
+				return fmt.Errorf("--only: %w", err)
+			}
+			p.only = chosen
+			stop, err := startProfile(profile)
+			if err != nil {
+				return err
+			}
+			defer stop()
 			report, err := measure(cmd.Context(), p, cmd)
 			if err != nil {
 				return err
@@ -48,8 +60,28 @@ func command() *cobra.Command {
 	cmd.Flags().BoolVar(&quick, "quick", false, "measure less, in two minutes")
 	cmd.Flags().BoolVar(&smoke, "smoke", false, "only see that everything runs, in seconds")
 	cmd.Flags().StringVar(&out, "out", "results", "the `folder` for data, page and plots")
+	cmd.Flags().StringVar(&only, "only", "", "measure the parts and groups whose names match this `expression`")
+	cmd.Flags().StringVar(&profile, "profile", "", "write a profile of the client's processor time to this `file`")
 	cmd.MarkFlagsMutuallyExclusive("quick", "smoke")
 	return cmd
+}
+
+// startProfile profiles this process into a file, unless that is "".
+func startProfile(path string) (stop func(), err error) {
+	if path == "" {
+		return func() {}, nil
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		file.Close()
+	}, nil
 }
 
 // measure runs a plan on a server of its own.

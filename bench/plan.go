@@ -1,10 +1,14 @@
 package main
 
-import "time"
+import (
+	"regexp"
+	"time"
+)
 
 // A plan says how much is measured.
 type plan struct {
 	Name          string
+	only          *regexp.Regexp // parts or groups to measure
 	conns         []int
 	batchConns    []int
 	delayedConns  []int

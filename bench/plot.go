@@ -75,7 +75,9 @@ func (r *Report) bars(title, group string, names ...string) (*plot.Plot, error) 
 		p.Add(bars)
 		p.Legend.Add(name, bars)
 	}
-	p.NominalX(labels...)
+	if len(labels) > 0 {
+		p.NominalX(labels...)
+	}
 	p.Add(plotter.NewGrid())
 	return p, nil
 }
@@ -102,6 +104,9 @@ func (r *Report) line() (*plot.Plot, error) {
 	p.X.Label.Text = "minute"
 	p.Y.Min = 0
 	own, floor := plotter.XYs{}, plotter.XYs{}
+	if len(r.Minutes) == 0 {
+		return p, nil
+	}
 	for n, m := range r.Minutes {
 		own = append(own, plotter.XY{X: float64(n + 1), Y: m.Rate})
 		floor = append(floor, plotter.XY{X: float64(n + 1), Y: m.Floor})
