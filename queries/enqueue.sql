@@ -93,10 +93,24 @@ SELECT
 FROM held AS h
 WHERE h.live;
 
+-- name: EnqueueRepeat :one
+-- EnqueueRepeat is the first part of Enqueue alone: it answers for a live binding
+-- and has no row without one. One read of one row locks nothing, and costs half
+-- of what PostgreSQL needs to make ready a statement that could also write. It is
+-- sent first where the last requests were all repeats; EnqueueAgain decides what
+-- it has no answer for.
+SELECT
+  b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
+  -- What only a conflict tells is left empty otherwise.
+  (CASE WHEN b.fingerprint = @fingerprint::bytea AND b.mode = @mode::smallint THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
+  (CASE WHEN b.fingerprint = @fingerprint::bytea THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+FROM onceq.binding AS b
+WHERE b.key_hash = @key_hash::bytea AND b.expires_at > clock_timestamp();
+
 -- name: EnqueueAgain :one
--- EnqueueAgain decides a keyed request that Enqueue had no answer for, on a new
--- snapshot: it sees the binding that won the race, and takes over one that has
--- expired. The taker locks the expired row, deletes it and binds the key anew,
+-- EnqueueAgain decides a keyed request that Enqueue or EnqueueRepeat had no
+-- answer for, on a new snapshot: it sees the binding that won the race, and takes
+-- over one that has expired. The taker locks the expired row, deletes it and binds the key anew,
 -- all in this statement, with the clock read after the lock. Whoever loses the
 -- race for the expired row finds it deleted, so nothing is left to lock, and
 -- asks once more; the old job is not touched.
