@@ -61,6 +61,7 @@ func TestWaker(t *testing.T) {
 		}, 1, []int64{15}},
 		{"a right covers what was visible before it alone", func(w *waker, accept func()) {
 			accept()
+			accept()
 			time.Sleep(10 * time.Millisecond)
 			right := w.reserve("q")
 			accept() // its commit may come after the notification of the right
