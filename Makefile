@@ -36,6 +36,11 @@ race: testserver ## the same under the race detector
 		echo "and leave CGO_ENABLED alone; or run the tests without it: make test" >&2; exit 1; }
 	bin/testserver -- $(GO) test -race $(TESTFLAGS) ./...
 
+.PHONY: pooler-test
+pooler-test: testserver ## run the library through PgBouncer, which has to be installed
+	$(GO) vet -tags pgbouncer ./internal/poolertest
+	bin/testserver -- $(GO) test -tags pgbouncer $(TESTFLAGS) ./internal/poolertest
+
 .PHONY: check
 check: gen-check fmt-check vet staticcheck sql-check bench-check race ## all that CI checks: generated code, style, benchmark, races
 

@@ -191,7 +191,7 @@ expired AS MATERIALIZED (
 ended AS (
   DELETE FROM onceq.running AS r
   USING expired
-  WHERE r.job_id = expired.job_id
+  WHERE r.job_id = ANY (ARRAY[expired.job_id])
   RETURNING r.job_id, r.claimed_at, r.attempt, r.fence, r.worker_id, r.deadline, r.cancel_requested_at
 ),
 verdict AS MATERIALIZED (
@@ -275,12 +275,15 @@ WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS at
 ),
 passed AS MATERIALIZED (
-  SELECT p.queue, p.priority, p.ready_at, p.job_id, j.key_release, j.key_hash || coalesce(j.key_aliases, '{}') AS key_hashes
-  FROM onceq.pending AS p
-  JOIN onceq.job AS j ON j.id = p.job_id
-  CROSS JOIN clock
-  WHERE p.deadline <= clock.at
-  ORDER BY p.deadline
+  SELECT l.queue, l.priority, l.ready_at, l.job_id, j.key_release, j.key_hash || coalesce(j.key_aliases, '{}') AS key_hashes
+  FROM (
+    SELECT p.queue, p.priority, p.ready_at, p.job_id
+    FROM onceq.pending AS p
+    WHERE p.deadline <= (SELECT clock.at FROM clock)
+    ORDER BY p.deadline
+    LIMIT 1000
+  ) AS l
+  CROSS JOIN LATERAL (SELECT o.key_release, o.key_hash, o.key_aliases FROM onceq.job AS o WHERE o.id = l.job_id OFFSET 0) AS j
   LIMIT $1::bigint
 ),
 bound AS MATERIALIZED (
@@ -292,17 +295,20 @@ bound AS MATERIALIZED (
   FOR UPDATE OF b
 ),
 locked AS MATERIALIZED (
-  SELECT p.queue, p.priority, p.ready_at, p.job_id
-  FROM onceq.pending AS p
-  JOIN passed AS t ON p.queue = t.queue AND p.priority = t.priority AND p.ready_at = t.ready_at AND p.job_id = t.job_id
-  CROSS JOIN (SELECT count(*) AS n FROM bound) AS locks
-  WHERE locks.n >= 0
-  FOR UPDATE OF p SKIP LOCKED
+  SELECT l.queue, l.priority, l.ready_at, l.job_id
+  FROM (SELECT count(*) AS n FROM bound) AS locks
+  CROSS JOIN passed AS t
+  CROSS JOIN LATERAL (
+    SELECT p.queue, p.priority, p.ready_at, p.job_id
+    FROM onceq.pending AS p
+    WHERE p.queue = t.queue AND p.priority = t.priority AND p.ready_at = t.ready_at AND p.job_id = t.job_id AND locks.n >= 0
+    FOR UPDATE SKIP LOCKED
+  ) AS l
 ),
 gone AS (
   DELETE FROM onceq.pending AS p
   USING locked AS l
-  WHERE p.queue = l.queue AND p.priority = l.priority AND p.ready_at = l.ready_at AND p.job_id = l.job_id
+  WHERE p.queue = ANY (ARRAY[l.queue]) AND p.priority = l.priority AND p.ready_at = l.ready_at AND p.job_id = l.job_id
   RETURNING p.job_id, p.attempt
 ),
 stored AS (
@@ -338,7 +344,9 @@ FROM gone
 
 // EndPassedDeadlines makes waiting jobs dead whose deadline has passed. Bindings
 // are locked before places, in their order; a job that is being claimed or
-// cancelled at this moment is passed by.
+// cancelled at this moment is passed by. The clock is a subquery of its own, and
+// one limit a number: so the planner knows that few deadlines have passed, and that
+// the index leads to them.
 func (q *Queries) EndPassedDeadlines(ctx context.Context, rows int64) (int64, error) {
 	row := q.db.QueryRow(ctx, endPassedDeadlines, rows)
 	var ended int64

@@ -2,22 +2,31 @@
 -- CompleteJobs ends attempts that succeeded. Each is fenced: worker, fence, and
 -- a lease that has not run out by the clock read after the row's lock. Jobs that
 -- come back were ended; the others' leases are lost.
+--
+-- Vacuum mostly meets running when it is all but empty, so the planner expects one
+-- row in any number of pages and may find it as good to go through the whole
+-- index. LATERAL, and = ANY (ARRAY[...]), for which there are no hash and merge
+-- joins, leave it nothing but to look each row up; so in the statements below, in
+-- claim.sql and in maintenance.sql.
 WITH done AS MATERIALIZED (
   SELECT d.job_id, d.fence, d.frees
   FROM ROWS FROM (unnest(@job_ids::uuid[]), unnest(@fences::integer[]), unnest(@frees::boolean[])) AS d (job_id, fence, frees)
+  ORDER BY d.job_id
 ),
 locked AS MATERIALIZED (
-  SELECT r.job_id, r.lease_until
-  FROM onceq.running AS r
-  JOIN done AS d ON d.job_id = r.job_id AND d.fence = r.fence
-  WHERE r.worker_id = @worker_id::text
-  ORDER BY r.job_id
-  FOR UPDATE OF r
+  SELECT l.job_id, l.lease_until
+  FROM done AS d
+  CROSS JOIN LATERAL (
+    SELECT r.job_id, r.lease_until
+    FROM onceq.running AS r
+    WHERE r.job_id = d.job_id AND r.fence = d.fence AND r.worker_id = @worker_id::text
+    FOR UPDATE
+  ) AS l
 ),
 ended AS (
   DELETE FROM onceq.running AS r
   USING locked
-  WHERE r.job_id = locked.job_id AND locked.lease_until > clock_timestamp()
+  WHERE r.job_id = ANY (ARRAY[locked.job_id]) AND locked.lease_until > clock_timestamp()
   RETURNING r.job_id, r.claimed_at, r.attempt, r.worker_id
 ),
 stored AS (
@@ -62,7 +71,7 @@ WITH locked AS MATERIALIZED (
 ended AS (
   DELETE FROM onceq.running AS r
   USING locked
-  WHERE r.job_id = locked.job_id AND locked.lease_until > clock_timestamp()
+  WHERE r.job_id = ANY (ARRAY[locked.job_id]) AND locked.lease_until > clock_timestamp()
   RETURNING r.job_id, r.claimed_at, r.attempt, r.fence, r.worker_id, r.deadline, r.cancel_requested_at
 ),
 verdict AS MATERIALIZED (
@@ -133,19 +142,22 @@ FROM verdict AS v;
 WITH back AS MATERIALIZED (
   SELECT d.job_id, d.fence
   FROM ROWS FROM (unnest(@job_ids::uuid[]), unnest(@fences::integer[])) AS d (job_id, fence)
+  ORDER BY d.job_id
 ),
 locked AS MATERIALIZED (
-  SELECT r.job_id, r.lease_until
-  FROM onceq.running AS r
-  JOIN back AS d ON d.job_id = r.job_id AND d.fence = r.fence
-  WHERE r.worker_id = @worker_id::text
-  ORDER BY r.job_id
-  FOR UPDATE OF r
+  SELECT l.job_id, l.lease_until
+  FROM back AS d
+  CROSS JOIN LATERAL (
+    SELECT r.job_id, r.lease_until
+    FROM onceq.running AS r
+    WHERE r.job_id = d.job_id AND r.fence = d.fence AND r.worker_id = @worker_id::text
+    FOR UPDATE
+  ) AS l
 ),
 ended AS (
   DELETE FROM onceq.running AS r
   USING locked
-  WHERE r.job_id = locked.job_id AND locked.lease_until > clock_timestamp()
+  WHERE r.job_id = ANY (ARRAY[locked.job_id]) AND locked.lease_until > clock_timestamp()
   RETURNING r.job_id, r.claimed_at, r.attempt, r.fence, r.worker_id, r.deadline, r.cancel_requested_at
 ),
 verdict AS MATERIALIZED (
@@ -205,32 +217,40 @@ FROM verdict AS v;
 -- RenewLeases is the heartbeat of all of a worker's attempts in one statement,
 -- fenced like CompleteJobs: a lease that has run out is not revived. It never
 -- waits: a row that is locked (by a checkpoint or a completion in the handler's
--- own transaction) is present but not renewed; renewed is asked with IN, which is
--- hashed, so the work grows with the leases and not with their square. An attempt that is not present
--- has lost its lease. It also tells which attempts were asked to stop.
+-- own transaction) is present but not renewed. An attempt that is not present
+-- has lost its lease. It also tells which attempts were asked to stop. Which were
+-- renewed is asked with IN, which is hashed, so the work grows with the leases and
+-- not with their square.
 WITH held AS MATERIALIZED (
   SELECT d.job_id, d.fence
   FROM ROWS FROM (unnest(@job_ids::uuid[]), unnest(@fences::integer[])) AS d (job_id, fence)
 ),
 present AS MATERIALIZED (
-  SELECT r.job_id, r.cancel_requested_at
-  FROM onceq.running AS r
-  JOIN held AS d ON d.job_id = r.job_id AND d.fence = r.fence
-  WHERE r.worker_id = @worker_id::text
+  SELECT l.job_id, l.cancel_requested_at
+  FROM held AS d
+  CROSS JOIN LATERAL (
+    SELECT r.job_id, r.cancel_requested_at
+    FROM onceq.running AS r
+    WHERE r.job_id = d.job_id AND r.fence = d.fence AND r.worker_id = @worker_id::text
+    OFFSET 0
+  ) AS l
 ),
 locked AS MATERIALIZED (
-  SELECT r.job_id, r.lease_until
-  FROM onceq.running AS r
-  JOIN held AS d ON d.job_id = r.job_id AND d.fence = r.fence
-  WHERE r.worker_id = @worker_id::text
-  FOR UPDATE OF r SKIP LOCKED
+  SELECT l.job_id, l.lease_until
+  FROM held AS d
+  CROSS JOIN LATERAL (
+    SELECT r.job_id, r.lease_until
+    FROM onceq.running AS r
+    WHERE r.job_id = d.job_id AND r.fence = d.fence AND r.worker_id = @worker_id::text
+    FOR UPDATE SKIP LOCKED
+  ) AS l
 ),
 renewed AS (
   UPDATE onceq.running AS r
   SET lease_until = clock.at + sqlc.arg(lease_us)::bigint * interval '1 microsecond'
   FROM locked
   CROSS JOIN LATERAL (SELECT clock_timestamp() AS at WHERE locked.job_id IS NOT NULL) AS clock
-  WHERE r.job_id = locked.job_id AND locked.lease_until > clock.at
+  WHERE r.job_id = ANY (ARRAY[locked.job_id]) AND locked.lease_until > clock.at
   RETURNING r.job_id
 )
 SELECT

@@ -56,7 +56,7 @@ head AS MATERIALIZED (
   SELECT c.*
   FROM ROWS FROM (unnest(@floors::timestamptz[])) WITH ORDINALITY AS level (floor, ord)
   CROSS JOIN LATERAL (
-    SELECT p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+    SELECT p.queue, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
     FROM onceq.pending AS p
     WHERE p.queue = @queue::text
       AND p.priority = (101 - level.ord)::smallint
@@ -86,7 +86,7 @@ keyed AS MATERIALIZED (
   SELECT c.*
   FROM key AS k
   CROSS JOIN LATERAL (
-    SELECT p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+    SELECT p.queue, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
     FROM onceq.pending AS p
     WHERE p.queue = @queue::text
       AND p.concurrency_key = k.key
@@ -138,7 +138,7 @@ claimed AS (
 taken AS (
   DELETE FROM onceq.pending AS p
   USING chosen AS c
-  WHERE p.queue = @queue::text AND p.priority = c.priority AND p.ready_at = c.ready_at AND p.job_id = c.job_id
+  WHERE p.queue = ANY (ARRAY[c.queue]) AND p.priority = c.priority AND p.ready_at = c.ready_at AND p.job_id = c.job_id
     AND (c.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 ),
 counted AS (
@@ -157,7 +157,7 @@ SELECT
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
   false AS again, false AS held_back
 FROM chosen
-JOIN onceq.job AS j ON j.id = chosen.job_id
+CROSS JOIN LATERAL (SELECT o.* FROM onceq.job AS o WHERE o.id = chosen.job_id OFFSET 0) AS j
 WHERE (chosen.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 UNION ALL
 SELECT

@@ -3,10 +3,12 @@
 package crashtest
 
 import (
+	"context"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/internal/pgtest"
@@ -14,38 +16,54 @@ import (
 
 const (
 	million = 1_000_000
-	// flatFactor is how many times the pages of a claim from an almost empty
-	// queue a claim may touch: an index grows by a level or two.
+	// few is how many jobs an almost empty queue has: enough for the claims that
+	// are made of it here.
+	few = 8000
+	// flatFactor is how many times the pages that it touches in an almost empty
+	// queue a statement may touch: an index grows by a level or two.
 	flatFactor = 2
 )
 
+// baseline is what the statements of a worker touch in an almost empty queue.
+func baseline(t *testing.T, s worked) (pages, *pgxpool.Pool) {
+	t.Helper()
+	pool := pgtest.New(t)
+	fill(t, pool, "ready", 0, few)
+	vacuum(t, pool)
+	p := s.newSession(t, pool, false).median(t, "almost empty")
+	t.Logf("pages touched for %d jobs of an almost empty queue: %+v", claimSize, p)
+	return p, pool
+}
+
+// wantFlat wants the session's statements to touch hardly more than those.
+func (w *session) wantFlat(t *testing.T, least pages, when string) {
+	t.Helper()
+	got := w.median(t, when)
+	if got.claim > flatFactor*least.claim || got.look > flatFactor*least.look ||
+		got.renew > flatFactor*least.renew || got.complete > flatFactor*least.complete {
+		t.Errorf("%s: pages touched are %+v, in an almost empty queue %+v", when, got, least)
+	} else {
+		t.Logf("%s: pages touched are %+v", when, got)
+	}
+}
+
 // A claim costs the same beside a million ready and a million scheduled jobs, and
-// with a long history of finished ones, as from a queue that is almost empty.
-// What it touches is compared, not what it takes; that is printed.
+// with a long history of finished ones, as from a queue that is almost empty,
+// and so do the other statements of a worker. What they touch is compared, not
+// what they take; that is printed.
 func TestClaim_flat(t *testing.T) {
 	t.Parallel()
-	claim, look := capture(t, "ClaimJobs"), capture(t, "NextReadyAt")
-	small, big := pgtest.New(t), pgtest.New(t)
-	fill(t, small, "ready", 0, few)
-	fill(t, big, "ready", 0, few)
-	early := claim.prepare(t, big) // a worker that has been there since
-	least := early.median(t, "almost empty")
-	leastLook := look.prepare(t, big).median(t, "almost empty")
-	t.Logf("a claim of %d jobs touches %d pages in an almost empty queue, a look ahead %d", claimSize, least, leastLook)
+	s := watchWorker(t)
+	least, small := baseline(t, s)
+	big := pgtest.New(t)
+	fill(t, big, "ready", 0, 2*few)
+	early := s.newSession(t, big, false)
 	wantFlat := func(when string) {
 		t.Helper()
-		for name, p := range map[string]*prepared{"of long ago": early, "of now": claim.prepare(t, big)} {
-			if n := p.median(t, when+", plan "+name); n > flatFactor*least {
-				t.Errorf("%s: with the plan %s a claim touches %d pages", when, name, n)
-			} else {
-				t.Logf("%s: with the plan %s a claim touches %d pages", when, name, n)
-			}
-		}
-		if n := look.prepare(t, big).median(t, when); n > flatFactor*leastLook {
-			t.Errorf("%s: a look ahead touches %d pages", when, n)
-		}
+		early.wantFlat(t, least, when+", a worker that has been there since")
+		s.newSession(t, big, false).wantFlat(t, least, when+", a new worker")
+		s.newSession(t, big, true).wantFlat(t, least, when+", a new worker that only polls")
 	}
-
 	fill(t, big, "finished", million, million/2)
 	wantFlat("with half a million finished jobs")
 	fill(t, big, "scheduled", 2*million, million)
@@ -54,26 +72,53 @@ func TestClaim_flat(t *testing.T) {
 	execute(t, big, "ANALYZE onceq.pending, onceq.job, onceq.running, onceq.finished")
 	wantFlat("with statistics that tell of them")
 
-	printLatency(t, claim, small, big)
-}
-
-// few is how many jobs an almost empty queue has: enough for the claims that
-// are made of it here.
-const few = 8000
-
-// printLatency tells how long claims take from either queue, in turns.
-func printLatency(t *testing.T, claim sent, small, big *pgxpool.Pool) {
-	t.Helper()
-	execute(t, small, "ANALYZE onceq.pending, onceq.job, onceq.running, onceq.finished")
-	s, b := claim.prepare(t, small), claim.prepare(t, big)
+	inSmall, inBig := s.newSession(t, small, false), s.newSession(t, big, false)
 	var tookSmall, tookBig []time.Duration
-	for range few/claimSize - 10 {
-		tookSmall = append(tookSmall, s.took(t))
-		tookBig = append(tookBig, b.took(t))
+	for range few/claimSize - 20 {
+		tookSmall = append(tookSmall, inSmall.took(t))
+		tookBig = append(tookBig, inBig.took(t))
 	}
 	slices.Sort(tookSmall)
 	slices.Sort(tookBig)
 	half := len(tookBig) / 2
 	t.Logf("a claim of %d jobs takes %v from the small queue, %v from the big one (medians): %.2f times",
 		claimSize, tookSmall[half], tookBig[half], float64(tookBig[half])/float64(tookSmall[half]))
+}
+
+// A worker keeps the plans that were made when its queue was at rest. They must
+// do for the burst that follows; statistics come a minute later.
+func TestClaim_planMadeAtRest(t *testing.T) {
+	t.Parallel()
+	s := watchWorker(t)
+	least, _ := baseline(t, s)
+	const burst = 100_000
+	t.Run("the tables were empty", func(t *testing.T) {
+		t.Parallel()
+		pool := pgtest.New(t)
+		vacuum(t, pool)
+		w := s.newSession(t, pool, false)
+		fill(t, pool, "ready", 0, burst)
+		w.wantFlat(t, least, "in a burst")
+	})
+	t.Run("all in them was dead and kept by an old snapshot", func(t *testing.T) {
+		t.Parallel()
+		pool := pgtest.New(t)
+		old, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+		if err != nil {
+			t.Fatal(err)
+		}
+		scan[int](t, old, `SELECT count(*) FROM onceq.job`) // takes the snapshot
+		fill(t, pool, "ready", burst, burst/5)
+		execute(t, pool, `INSERT INTO onceq.running (claimed_at, lease_until, job_id, fence, attempt, queue, worker_id)
+			SELECT now(), now(), id, 1, 1, queue, 'past' FROM onceq.job`)
+		execute(t, pool, `DELETE FROM onceq.running`)
+		execute(t, pool, `DELETE FROM onceq.pending`)
+		vacuum(t, pool)
+		w := s.newSession(t, pool, false)
+		if err := old.Rollback(context.Background()); err != nil {
+			t.Fatal(err)
+		}
+		fill(t, pool, "ready", 0, burst)
+		w.wantFlat(t, least, "in a burst")
+	})
 }

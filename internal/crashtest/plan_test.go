@@ -19,30 +19,52 @@ import (
 	"github.com/onceq/onceq/pkg/queue"
 )
 
-// capture returns a statement that a worker really sends, with its first
-// arguments: one that serves the default queue, with 100 free handlers.
-func capture(t *testing.T, name string) sent {
-	t.Helper()
-	pool, tap := tapped(t, pgtest.New(t))
-	w := newWorker(t, newClient(t, pool), queue.WorkerConfig{Lease: time.Hour, Queues: map[string]int{"default": claimSize}})
-	queue.Handle(w, flowType, func(context.Context, *queue.Job[any]) error { return nil })
-	stop := run(t, w)
-	s := tap.await(t, name)
-	stop()
-	return s
-}
-
 // claimSize is how many jobs a claim here asks for.
 const claimSize = 100
 
-// prepared is a statement in a session where it has, from the start, the plan
-// that prepared statements end up with: one for any arguments.
-type prepared struct {
-	conn *pgx.Conn
-	call string // EXECUTE with the arguments
+// worked is what a worker sends to work through the default queue.
+type worked struct {
+	claim, look, renew, complete sent
+	prefer                       sent // begins the sessions of its own; a worker that only polls has none
 }
 
-func (s sent) prepare(t *testing.T, pool *pgxpool.Pool) *prepared {
+// watchWorker returns the statements that a worker really sends.
+func watchWorker(t *testing.T) worked {
+	t.Helper()
+	pool, tap := tapped(t, pgtest.New(t))
+	c := newClient(t, pool)
+	w := newWorker(t, c, queue.WorkerConfig{Lease: time.Second, Queues: map[string]int{"default": claimSize}})
+	queue.Handle(w, flowType, func(context.Context, *queue.Job[any]) error {
+		tap.await(t, "RenewLeases")
+		return nil
+	})
+	enqueue(t, c, queue.Request{Type: flowType})
+	stop := run(t, w)
+	s := worked{
+		claim: tap.await(t, "ClaimJobs"), look: tap.await(t, "NextReadyAt"), renew: tap.await(t, "RenewLeases"),
+		complete: tap.await(t, "CompleteJobs"), prefer: tap.await(t, "PreferIndexes"),
+	}
+	stop()
+	// What is claimed here is completed, however slow the machine.
+	for i, arg := range s.claim.args {
+		if arg == time.Second.Microseconds() {
+			s.claim.args[i] = time.Hour.Microseconds()
+		}
+	}
+	return s
+}
+
+// session is a worker's session, whose statements have from the start the plans
+// that prepared statements end up with: one for any arguments.
+type session struct {
+	worked
+	conn     *pgx.Conn
+	compiles bool
+}
+
+// newSession opens a session like a worker's own, or, if it only polls, like that
+// of one that leaves the settings alone.
+func (s worked) newSession(t *testing.T, pool *pgxpool.Pool, polls bool) *session {
 	t.Helper()
 	ctx := context.Background()
 	conn, err := pgx.ConnectConfig(ctx, pool.Config().ConnConfig)
@@ -50,29 +72,105 @@ func (s sent) prepare(t *testing.T, pool *pgxpool.Pool) *prepared {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(ctx) })
-	described, err := conn.Prepare(ctx, "described", s.sql)
-	if err != nil {
-		t.Fatal(err)
+	execute(t, conn, "SET plan_cache_mode = force_generic_plan")
+	if !polls {
+		execute(t, conn, s.prefer.sql)
 	}
-	args := make([]string, len(s.args))
-	for i, arg := range s.args {
-		text, err := conn.TypeMap().Encode(described.ParamOIDs[i], pgtype.TextFormatCode, arg, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		args[i] = "'" + strings.ReplaceAll(string(text), "'", "''") + "'"
+	for _, stmt := range []sent{s.claim, s.look, s.renew, s.complete} {
+		execute(t, conn, "PREPARE "+stmt.name+" AS "+stmt.sql)
 	}
-	p := &prepared{conn: conn, call: "EXECUTE claim (" + strings.Join(args, ", ") + ")"}
-	p.run(t, "SET plan_cache_mode = force_generic_plan")
-	p.run(t, "PREPARE claim AS "+s.sql)
+	w := &session{worked: s, conn: conn, compiles: scan[string](t, conn, "SHOW jit") == "on"}
+	w.cycle(t, atFirst)
+	return w
+}
+
+// atFirst is when the plans are made. There may be nothing to claim.
+const atFirst = "at first"
+
+// pages are how many pages of the queue's tables and indexes statements touch.
+type pages struct{ claim, look, renew, complete int }
+
+// cycle claims jobs, looks ahead, renews the leases and completes the jobs.
+func (w *session) cycle(t *testing.T, when string) pages {
+	t.Helper()
+	var p pages
+	p.claim = w.explain(t, when, w.claim, w.claim.args)
+	p.look = w.explain(t, when, w.look, w.look.args)
+	type lease struct {
+		ID    string
+		Fence int32
+	}
+	ids, fences := []string{}, []int32{}
+	for _, l := range records[lease](t, w.conn, `SELECT job_id::text, fence FROM onceq.running`) {
+		ids, fences = append(ids, l.ID), append(fences, l.Fence)
+	}
+	if when != atFirst && len(ids) != claimSize {
+		t.Fatalf("%s: %d jobs were claimed, want %d", when, len(ids), claimSize)
+	}
+	p.renew = w.explain(t, when, w.renew, retarget(w.renew.args, ids, fences))
+	p.complete = w.explain(t, when, w.complete, retarget(w.complete.args, ids, fences))
+	if n := scan[int](t, w.conn, `SELECT count(*) FROM onceq.running`); n != 0 {
+		t.Fatalf("%s: %d jobs were not completed", when, n)
+	}
 	return p
 }
 
-func (p *prepared) run(t *testing.T, sql string) {
-	t.Helper()
-	if _, err := p.conn.Exec(context.Background(), sql, pgx.QueryExecModeSimpleProtocol); err != nil {
-		t.Fatalf("%.80s: %v", sql, err)
+// retarget puts other leases into the arguments of an owner's statement.
+func retarget(args []any, ids []string, fences []int32) []any {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		switch arg.(type) {
+		case []string:
+			args[i] = ids
+		case []int32:
+			args[i] = fences
+		case []bool:
+			args[i] = make([]bool, len(ids))
+		}
 	}
+	return args
+}
+
+// median runs some cycles and returns the middle of each number.
+func (w *session) median(t *testing.T, when string) pages {
+	t.Helper()
+	var claim, look, renew, complete []int
+	for range 5 {
+		p := w.cycle(t, when)
+		claim, look, renew, complete = append(claim, p.claim), append(look, p.look), append(renew, p.renew), append(complete, p.complete)
+	}
+	middle := func(n []int) int {
+		slices.Sort(n)
+		return n[len(n)/2]
+	}
+	return pages{middle(claim), middle(look), middle(renew), middle(complete)}
+}
+
+// took claims jobs and returns how long it took.
+func (w *session) took(t *testing.T) time.Duration {
+	t.Helper()
+	call := w.call(t, w.claim, w.claim.args)
+	began := time.Now()
+	execute(t, w.conn, call)
+	return time.Since(began)
+}
+
+// call is EXECUTE with the arguments, which EXPLAIN wants as constants.
+func (w *session) call(t *testing.T, s sent, args []any) string {
+	t.Helper()
+	described, err := w.conn.Prepare(context.Background(), "described "+s.name, s.sql)
+	if err != nil {
+		t.Fatal(err)
+	}
+	constants := make([]string, len(args))
+	for i, arg := range args {
+		text, err := w.conn.TypeMap().Encode(described.ParamOIDs[i], pgtype.TextFormatCode, arg, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		constants[i] = "'" + strings.ReplaceAll(string(text), "'", "''") + "'"
+	}
+	return "EXECUTE " + s.name + " (" + strings.Join(constants, ", ") + ")"
 }
 
 // node is a part of what EXPLAIN tells of a plan.
@@ -80,7 +178,6 @@ type node struct {
 	Type     string  `json:"Node Type"`
 	Relation string  `json:"Relation Name"`
 	Loops    float64 `json:"Actual Loops"`
-	Rows     float64 `json:"Actual Rows"`
 	Cost     float64 `json:"Total Cost"`
 	Plans    []node
 }
@@ -92,62 +189,34 @@ func (n node) walk(visit func(node)) {
 	}
 }
 
-// explained is one run of a statement.
-type explained struct {
-	plan    node
-	buffers int // pages of the queue's tables and indexes that it touched
-}
+// jitAboveCost is PostgreSQL's default.
+const jitAboveCost = 100_000
 
-// explain runs the statement and keeps what it did.
-func (p *prepared) explain(t *testing.T) explained {
+// explain runs a statement, wants indexes to lead it to its rows, and returns how
+// many pages it touched.
+func (w *session) explain(t *testing.T, when string, s sent, args []any) int {
 	t.Helper()
 	const touched = `SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint FROM pg_class WHERE relnamespace = 'onceq'::regnamespace`
-	p.run(t, "BEGIN")
-	before := scan[int](t, p.conn, touched)
-	var text string
-	err := p.conn.QueryRow(context.Background(), "EXPLAIN (ANALYZE, FORMAT JSON) "+p.call, pgx.QueryExecModeSimpleProtocol).Scan(&text)
-	if err != nil {
-		t.Fatal(err)
-	}
-	after := scan[int](t, p.conn, touched)
-	p.run(t, "COMMIT")
+	call := w.call(t, s, args)
+	execute(t, w.conn, "BEGIN")
+	before := scan[int](t, w.conn, touched)
+	text := scan[string](t, w.conn, "EXPLAIN (ANALYZE, FORMAT JSON) "+call)
+	after := scan[int](t, w.conn, touched)
+	execute(t, w.conn, "COMMIT")
+
 	var plans []struct{ Plan node }
 	if err := json.Unmarshal([]byte(text), &plans); err != nil {
 		t.Fatal(err)
 	}
-	return explained{plan: plans[0].Plan, buffers: after - before}
-}
-
-// median explains several runs, wants indexes to lead each to its rows, and
-// returns how many pages the middle one touched.
-func (p *prepared) median(t *testing.T, when string) int {
-	t.Helper()
-	var buffers []int
-	for range 5 {
-		e := p.explain(t)
-		e.plan.walk(func(n node) {
-			if n.Type == "Seq Scan" && n.Loops > 0 && slices.Contains([]string{"job", "pending", "running", "finished"}, n.Relation) {
-				t.Errorf("%s: onceq.%s is read whole, %v times", when, n.Relation, n.Loops)
-			}
-		})
-		if e.plan.Cost >= jitAboveCost {
-			t.Errorf("%s: the plan's cost, %v, makes PostgreSQL compile it, each time", when, e.plan.Cost)
+	plans[0].Plan.walk(func(n node) {
+		if n.Type == "Seq Scan" && n.Loops > 0 && slices.Contains([]string{"job", "pending", "running", "finished"}, n.Relation) {
+			t.Errorf("%s: %s reads onceq.%s whole, %v times", when, s.name, n.Relation, n.Loops)
 		}
-		buffers = append(buffers, e.buffers)
+	})
+	if cost := plans[0].Plan.Cost; w.compiles && cost >= jitAboveCost {
+		t.Errorf("%s: %s is compiled each time, for a cost of %v", when, s.name, cost)
 	}
-	slices.Sort(buffers)
-	return buffers[len(buffers)/2]
-}
-
-// jitAboveCost is PostgreSQL's default.
-const jitAboveCost = 100_000
-
-// took runs the statement and returns how long it took.
-func (p *prepared) took(t *testing.T) time.Duration {
-	t.Helper()
-	began := time.Now()
-	p.run(t, p.call)
-	return time.Since(began)
+	return after - before
 }
 
 // fill adds jobs numbered from first on, straight into the tables: ready, due
@@ -172,4 +241,12 @@ func fill(t *testing.T, pool *pgxpool.Pool, where string, first, jobs int) {
 			SELECT `+instant+`, `+id+`, 0, 'default', '`+flowType+`' `+numbers)
 	}
 	t.Logf("%d %s jobs made in %v", jobs, where, time.Since(began).Round(time.Millisecond))
+}
+
+// vacuum removes what is dead in the tables and takes their statistics.
+func vacuum(t *testing.T, pool *pgxpool.Pool) {
+	t.Helper()
+	for _, table := range []string{"job", "pending", "running", "finished"} {
+		execute(t, pool, "VACUUM (ANALYZE) onceq."+table)
+	}
 }

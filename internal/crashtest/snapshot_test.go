@@ -20,7 +20,7 @@ const (
 	snapshotWindows = 6
 	// snapshotFactor is how many times the pages of a job in the first window one
 	// in the last window may touch.
-	snapshotFactor = 2
+	snapshotFactor = 1.5
 )
 
 // A transaction that keeps an old snapshot keeps vacuum from removing what claims

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -37,13 +38,24 @@ func (p *tap) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQu
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen = append(p.seen, sent{match[1], data.SQL, slices.Clone(data.Args)})
+	p.seen = append(p.seen, sent{match[1], data.SQL, keep(data.Args)})
 	if !slices.Contains(p.cut, match[1]) {
 		return ctx
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	cancel()
 	return ctx
+}
+
+// keep copies arguments; the floors of a claim go on to change.
+func keep(args []any) []any {
+	args = slices.Clone(args)
+	for i, arg := range args {
+		if times, ok := arg.([]time.Time); ok {
+			args[i] = slices.Clone(times)
+		}
+	}
+	return args
 }
 
 func (p *tap) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -105,7 +105,7 @@ var bounds = []struct {
 			{Retry: queue.Exponential{Multiplier: 1000}}, {Retry: queue.DecorrelatedJitter{Base: time.Microsecond, Max: year}},
 		},
 		bad: []queue.Request{
-			{Retry: queue.Fixed{Delay: -time.Microsecond}}, {Retry: queue.Fixed{Delay: year + time.Microsecond}}, {Retry: queue.Exponential{Initial: -time.Microsecond}}, {Retry: queue.Exponential{Max: -time.Microsecond}},
+			{Retry: queue.Fixed{Delay: -1}}, {Retry: queue.Exponential{Initial: -1}}, {Retry: queue.DecorrelatedJitter{Base: -1}}, {Retry: queue.DecorrelatedJitter{Max: -1}}, {Retry: queue.Fixed{Delay: -time.Microsecond}}, {Retry: queue.Fixed{Delay: year + time.Microsecond}}, {Retry: queue.Exponential{Initial: -time.Microsecond}}, {Retry: queue.Exponential{Max: -time.Microsecond}},
 			{Retry: queue.Exponential{Max: year + time.Microsecond}}, {Retry: queue.Exponential{Multiplier: 0.99}}, {Retry: queue.Exponential{Multiplier: -2}},
 			{Retry: queue.Exponential{Multiplier: math.NaN()}}, {Retry: queue.Exponential{Multiplier: math.Inf(1)}}, {Retry: queue.Exponential{Multiplier: 1000.5}},
 			{Retry: queue.DecorrelatedJitter{Base: -time.Microsecond}}, {Retry: queue.DecorrelatedJitter{Max: -time.Microsecond}}, {Retry: queue.DecorrelatedJitter{Max: year + time.Microsecond}},

@@ -19,14 +19,14 @@ func TestClient_outcomes(t *testing.T) {
 	debounce := func(key string) queue.Admission { return queue.Debounce{Key: key, Window: time.Hour} }
 
 	for _, row := range []struct {
-		name     string
-		bound    func(string) queue.Admission
-		mode     int // what the binding's mode is set to afterwards; 0 leaves it
-		asked    func(string) queue.Admission
-		differs  bool
-		outcome  queue.Outcome // empty: a conflict in fields
-		fields   []queue.Field
-		rejected bool // the admission does not exist yet
+		name    string
+		bound   func(string) queue.Admission
+		mode    int // what the binding's mode is set to afterwards; 0 leaves it
+		asked   func(string) queue.Admission
+		differs bool
+		outcome queue.Outcome // empty: a conflict in fields
+		reason  queue.NonReplaceableReason
+		fields  []queue.Field
 	}{
 		{name: "idempotency answers an equal idempotent request with a replay", bound: idempotency, asked: idempotency, outcome: queue.OutcomeReplayed},
 		{name: "idempotency refuses a different idempotent request", bound: idempotency, asked: idempotency, differs: true, fields: []queue.Field{queue.FieldPayload}},
@@ -39,7 +39,8 @@ func TestClient_outcomes(t *testing.T) {
 		{name: "debounce refuses an idempotent request", bound: idempotency, mode: 2, asked: idempotency, fields: []queue.Field{queue.FieldAdmission}},
 		{name: "debounce refuses a different idempotent request by its admission alone", bound: idempotency, mode: 2, asked: idempotency, differs: true, fields: []queue.Field{queue.FieldAdmission}},
 		{name: "debounce refuses a throttled request", bound: throttle, mode: 2, asked: throttle, fields: []queue.Field{queue.FieldAdmission}},
-		{name: "a debounced request is refused while that is not implemented", bound: idempotency, asked: debounce, rejected: true},
+		{name: "debounce does not replace what idempotency owns", bound: idempotency, asked: debounce, outcome: queue.OutcomeNonReplaceable, reason: queue.ReasonIncompatibleMode},
+		{name: "debounce does not replace what throttle owns", bound: throttle, asked: debounce, differs: true, outcome: queue.OutcomeNonReplaceable, reason: queue.ReasonIncompatibleMode},
 	} {
 		for _, path := range []struct {
 			name string
@@ -69,13 +70,11 @@ func TestClient_outcomes(t *testing.T) {
 				}
 				got, err := path.send(t, req)
 				switch {
-				case row.rejected:
-					wantInvalid(t, err, "debounce")
 				case row.outcome != "":
 					if err != nil {
-						t.Fatalf("an equal request is not an error: %v", err)
+						t.Fatalf("this is not an error: %v", err)
 					}
-					wantResult(t, got, queue.Result{JobID: id, Outcome: row.outcome})
+					wantResult(t, got, queue.Result{JobID: id, Outcome: row.outcome, Reason: row.reason})
 				default:
 					wantConflict(t, err, id, row.fields...)
 					wantResult(t, got, queue.Result{})

@@ -14,6 +14,11 @@ const (
 	// sweepInterval is how often a claim looks below its floors, for jobs that
 	// became visible late: those of long transactions, and handed back ones.
 	sweepInterval = 2 * time.Second
+	// sweepShare is how much of its time a source spends on that, one part in so
+	// many, as long as it need not wait more than sweepLimit for it: below the
+	// floors lies all that an old snapshot keeps.
+	sweepShare = 20
+	sweepLimit = 10 * time.Second
 	// busyMargin and idleMargin are how far below the last claim a floor stays
 	// while there is more to do, and when there was nothing left.
 	busyMargin = 100 * time.Millisecond
@@ -42,6 +47,7 @@ type source struct {
 	wake   chan struct{} // something may be ready, or a slot is free
 	floors [levels]time.Time
 	swept  time.Time
+	sweep  time.Duration // what the last one took
 }
 
 func newSource(w *Worker, queue string, capacity int) *source {
@@ -158,7 +164,8 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	ends := s.ends
 	s.mu.Unlock()
 	now := time.Now()
-	if now.Sub(s.swept) >= sweepInterval {
+	sweeping := now.Sub(s.swept) >= min(max(sweepInterval, sweepShare*s.sweep), sweepLimit)
+	if sweeping {
 		s.floors = [levels]time.Time{}
 		s.swept = now
 	}
@@ -171,6 +178,9 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 		Queue: s.queue, Most: int64(most), Floors: s.floors[:], Types: s.w.types, FreedKeys: keys,
 		LeaseUs: s.w.cfg.Lease.Microseconds(), WorkerID: s.w.cfg.ID,
 	})
+	if sweeping {
+		s.sweep = time.Since(now)
+	}
 	if err != nil {
 		return 0, false, err
 	}

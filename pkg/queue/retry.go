@@ -19,7 +19,8 @@ type Fixed struct{ Delay time.Duration }
 
 // Exponential waits Initial after the first attempt and Multiplier times longer
 // after each further one, up to Max, each with up to ten per cent more or less,
-// derived from the job's id and the attempt so that it can be recomputed.
+// derived from the job's id and the attempt so that it can be recomputed. So
+// a wait may be up to ten per cent longer than Max.
 type Exponential struct {
 	// Initial is the first delay. Zero is 15 seconds.
 	Initial time.Duration
@@ -70,11 +71,19 @@ func orDefault(d, otherwise time.Duration) time.Duration {
 	if d == 0 {
 		return otherwise
 	}
+	return wholeMicroseconds(d)
+}
+
+// wholeMicroseconds cuts finer digits; what is negative stays so, to be refused.
+func wholeMicroseconds(d time.Duration) time.Duration {
+	if d < 0 {
+		return d
+	}
 	return d.Truncate(time.Microsecond)
 }
 
 func (p Fixed) retryPolicy() retryPolicy {
-	return retryPolicy{kind: retryFixed, initial: p.Delay.Truncate(time.Microsecond)}
+	return retryPolicy{kind: retryFixed, initial: wholeMicroseconds(p.Delay)}
 }
 
 func (p Exponential) retryPolicy() retryPolicy {

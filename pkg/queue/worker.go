@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/db"
@@ -219,6 +220,17 @@ func (w *Worker) Run(ctx context.Context) error {
 func (w *Worker) connect(conns int32) (*pgxpool.Pool, error) {
 	cfg := w.c.pool.Config()
 	cfg.MinConns, cfg.MinIdleConns, cfg.MaxConns = 0, 0, conns
+	if !w.c.pollOnly() { // else the sessions may be a pooler's, and others' as well
+		afterConnect := cfg.AfterConnect
+		cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+			if afterConnect != nil {
+				if err := afterConnect(ctx, conn); err != nil {
+					return err
+				}
+			}
+			return db.New(conn).PreferIndexes(ctx)
+		}
+	}
 	return pgxpool.NewWithConfig(context.Background(), cfg)
 }
 
