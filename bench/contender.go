@@ -35,9 +35,9 @@ type group struct {
 type setting struct {
 	Conns   int    `json:"conns"`
 	Payload int    `json:"payload_bytes"`
-	Durable bool   `json:"durable"` // synchronous_commit
-	Delayed bool   `json:"delayed"` // a network of 1 ms
-	Mode    string `json:"mode"`    // pgx's way to send statements
+	Durable bool   `json:"durable,omitempty"` // synchronous_commit
+	Delayed bool   `json:"delayed,omitempty"` // a network of 1 ms
+	Mode    string `json:"mode,omitempty"`    // pgx's way to send statements
 }
 
 // A site is where the contenders of a group meet: one database, and a pool each

@@ -68,7 +68,7 @@ func (r *Report) rounded() *Report {
 	copied.Verdicts = append([]Verdict(nil), r.Verdicts...)
 	for i := range copied.Figures {
 		f := &copied.Figures[i]
-		f.Value, f.Base, f.Ratio = f.Value.rounded(), f.Base.rounded(), f.Ratio.rounded()
+		f.Value, f.Base, f.Ratio = f.Value.rounded(), spread{Median: digits(f.Base.Median)}, f.Ratio.rounded()
 	}
 	for i := range copied.Verdicts {
 		v := &copied.Verdicts[i]

@@ -9,9 +9,9 @@ import (
 // A spread is what several rounds gave.
 type spread struct {
 	Median float64 `json:"median"`
-	Min    float64 `json:"min"`
-	Max    float64 `json:"max"`
-	Rounds int     `json:"rounds"`
+	Min    float64 `json:"min,omitempty"`
+	Max    float64 `json:"max,omitempty"`
+	Rounds int     `json:"rounds,omitempty"`
 }
 
 func spreadOf(values []float64) spread {
