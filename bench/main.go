@@ -26,7 +26,7 @@ func main() {
 }
 
 func command() *cobra.Command {
-	var quick, smoke bool
+	var quick, smoke, statements bool
 	var out, only, profile string
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Measure onceq beside the floor and beside River",
@@ -43,7 +43,7 @@ func command() *cobra.Command {
 			if err != nil {
 				return fmt.Errorf("--only: %w", err)
 			}
-			p.only = chosen
+			p.only, p.statements = chosen, statements
 			stop, err := startProfile(profile)
 			if err != nil {
 				return err
@@ -62,6 +62,7 @@ func command() *cobra.Command {
 	cmd.Flags().StringVar(&out, "out", "results", "the `folder` for data, page and plots")
 	cmd.Flags().StringVar(&only, "only", "", "measure the parts and groups whose names match this `expression`")
 	cmd.Flags().StringVar(&profile, "profile", "", "write a profile of the client's processor time to this `file`")
+	cmd.Flags().BoolVar(&statements, "statements", false, "show at the end what pg_stat_statements says, which costs all contenders a little")
 	cmd.MarkFlagsMutuallyExclusive("quick", "smoke")
 	return cmd
 }
@@ -86,7 +87,7 @@ func startProfile(path string) (stop func(), err error) {
 
 // measure runs a plan on a server of its own.
 func measure(ctx context.Context, p plan, cmd *cobra.Command) (_ *Report, err error) {
-	s, err := startServer(ctx)
+	s, err := startServer(ctx, p.statements)
 	if err != nil {
 		return nil, err
 	}
@@ -100,5 +101,12 @@ func measure(ctx context.Context, p plan, cmd *cobra.Command) (_ *Report, err er
 		return nil, err
 	}
 	report.finish()
+	if p.statements {
+		t, err := s.statements(ctx)
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintln(cmd.OutOrStdout(), t.Render())
+	}
 	return report, nil
 }

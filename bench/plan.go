@@ -9,6 +9,7 @@ import (
 type plan struct {
 	Name          string
 	only          *regexp.Regexp // parts or groups to measure
+	statements    bool           // ask pg_stat_statements at the end
 	conns         []int
 	batchConns    []int
 	delayedConns  []int

@@ -29,7 +29,7 @@ type server struct {
 	made  int
 }
 
-func startServer(ctx context.Context) (*server, error) {
+func startServer(ctx context.Context, statements bool) (*server, error) {
 	// A container's processes can't be seen from here, so its server is the last
 	// choice.
 	if os.Getenv(devpg.EnvServer) == "" {
@@ -38,6 +38,9 @@ func startServer(ctx context.Context) (*server, error) {
 	opts := []devpg.Option{devpg.Private(), devpg.Durable()}
 	for name, value := range settings {
 		opts = append(opts, devpg.Setting(name, value))
+	}
+	if statements {
+		opts = append(opts, devpg.Setting("shared_preload_libraries", statementsLibrary), devpg.Setting(statementsLibrary+".track_planning", "on"))
 	}
 	dev, err := devpg.Start(ctx, opts...)
 	if err != nil {
