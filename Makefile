@@ -42,7 +42,7 @@ pooler-test: testserver ## run the library through PgBouncer, which has to be in
 	bin/testserver -- $(GO) test -tags pgbouncer $(TESTFLAGS) ./internal/poolertest
 
 .PHONY: check
-check: gen-check fmt-check vet staticcheck sql-check race ## all that CI checks: generated code, style, races
+check: gen-check fmt-check vet staticcheck sql-check bench-check race ## all that CI checks: generated code, style, benchmark, races
 
 .PHONY: gen
 gen: ## make db/ anew from queries/ and schema/
@@ -73,6 +73,19 @@ staticcheck: ## run staticcheck
 sql-check: ## are the parameters in queries/ written so that sqlc sees them?
 	@! grep -nE '[=<>]@[a-z]' queries/*.sql || { \
 		echo "write a space before the @ of a parameter" >&2; exit 1; }
+
+# The benchmark is a module of its own; its results are in bench/results.
+.PHONY: bench
+bench: ## measure beside the floor and beside River (25 minutes)
+	cd bench && $(GO) run . --out results
+
+.PHONY: bench-quick
+bench-quick: ## measure less, in two minutes
+	cd bench && $(GO) run . --quick --out quick
+
+.PHONY: bench-check
+bench-check: ## does the benchmark compile, and does all of it run?
+	cd bench && $(GO) vet ./... && $(GO) tool -modfile=../internal/tools/go.mod staticcheck ./... && $(GO) test -count=1 ./...
 
 .PHONY: build
 build: ## build bin/onceq

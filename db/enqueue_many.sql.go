@@ -10,26 +10,11 @@ import (
 )
 
 const enqueueMany = `-- name: EnqueueMany :many
-WITH request AS MATERIALIZED (
-  SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.ord
-  FROM ROWS FROM (
-    unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]),
-    unnest($5::smallint[]), unnest($6::smallint[]), unnest($7::text[]), unnest($8::text[]),
-    unnest($9::text[]), unnest($10::text[]), unnest($11::text[]), unnest($12::text[]),
-    unnest($13::smallint[]), unnest($14::smallint[]), unnest($15::text[]), unnest($16::text[]),
-    unnest($17::smallint[]), unnest($18::bytea[])
-  ) WITH ORDINALITY AS r (
-    job_id, run_at, deadline, execution_timeout_us,
-    priority, max_attempts, queue, type,
-    payload, retry, tags, concurrency_key,
-    mode, release, scope, key_preview,
-    key_length, key_hash, ord)
-),
-bind AS MATERIALIZED (
+WITH bind AS MATERIALIZED (
   SELECT b.key_hash, b.ord, b.job_id, b.mode, b.ttl_us, b.scope, b.fingerprint, b.turn
   FROM ROWS FROM (
-    unnest($19::bytea[]), unnest($20::bigint[]), unnest($21::uuid[]), unnest($22::smallint[]),
-    unnest($23::bigint[]), unnest($24::text[]), unnest($25::bytea[])
+    unnest($1::bytea[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::smallint[]),
+    unnest($5::bigint[]), unnest($6::text[]), unnest($7::bytea[])
   ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, turn)
 ),
 clock AS MATERIALIZED (
@@ -54,13 +39,13 @@ fresh AS MATERIALIZED (
   FROM bind
   WHERE bind.ord NOT IN (SELECT held.ord FROM held)
     AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
-    AND NOT $26::boolean
+    AND NOT $8::boolean
 ),
 bound_fresh AS (
   -- Where no key has expired, whoever loses a race finds out without a lock.
   INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
   SELECT
-    clock.at, clock.at + fresh.ttl_us * interval '1 microsecond', fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
+    clock.at, clock.at + fresh.ttl_us * interval '1 microsecond', fresh.job_id::uuid, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
   FROM fresh
   CROSS JOIN clock
   WHERE NOT EXISTS (SELECT FROM met WHERE NOT met.live)
@@ -72,7 +57,7 @@ bound_over AS (
   -- Where one has, fresh and expired keys are locked in one pass, in order.
   INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
   SELECT
-    clock.at, clock.at + fresh.ttl_us * interval '1 microsecond', fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
+    clock.at, clock.at + fresh.ttl_us * interval '1 microsecond', fresh.job_id::uuid, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
   FROM fresh
   CROSS JOIN clock
   WHERE EXISTS (SELECT FROM met WHERE NOT met.live)
@@ -93,37 +78,47 @@ settled AS MATERIALIZED (
   SELECT made.n, clock_timestamp() AS at
   FROM (SELECT (SELECT count(*) FROM bound_fresh) + (SELECT count(*) FROM bound_over) AS n) AS made
 ),
-accepted AS MATERIALIZED (
-  SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.ord, settled.at, coalesce(nullif(r.run_at, '')::timestamptz, settled.at) AS due
-  FROM settled
-  CROSS JOIN request AS r
-  WHERE r.ord NOT IN (SELECT held.ord FROM held)
-    AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
-    AND NOT $26::boolean
-),
 stored AS (
   INSERT INTO onceq.job (
     id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key,
     key_mode, key_release, key_length, key_hash, key_aliases, key_scope, key_preview)
   SELECT
-    a.job_id, a.at, a.due, nullif(a.deadline, '')::timestamptz, nullif(a.execution_timeout_us, 0) * interval '1 microsecond',
-    a.priority, a.max_attempts, a.queue, a.type, a.payload::jsonb, nullif(a.retry, '')::jsonb, nullif(a.tags, '')::text[],
-    nullif(a.concurrency_key, ''),
-    nullif(a.mode, 0), CASE WHEN a.mode > 0 THEN a.release END, CASE WHEN a.mode > 0 THEN a.key_length END, CASE WHEN a.mode > 0 THEN a.key_hash END,
-    CASE WHEN $27::boolean AND a.mode > 0
-      THEN ARRAY(SELECT bind.key_hash FROM bind WHERE bind.ord = a.ord AND bind.key_hash <> a.key_hash)
+    r.job_id::uuid, settled.at, coalesce(nullif(r.run_at, '')::timestamptz, settled.at),
+    nullif(r.deadline, '')::timestamptz, nullif(r.execution_timeout_us, 0) * interval '1 microsecond',
+    coalesce(r.priority, 0), r.max_attempts, r.queue, r.type, r.payload::jsonb, nullif(r.retry, '')::jsonb, nullif(r.tags, '')::text[],
+    nullif(r.concurrency_key, ''),
+    nullif(r.mode, 0), CASE WHEN r.mode > 0 THEN coalesce(r.release, 0) END, CASE WHEN r.mode > 0 THEN r.key_length END,
+    CASE WHEN r.mode > 0 THEN r.key_hash END,
+    CASE WHEN $9::boolean AND r.mode > 0
+      THEN ARRAY(SELECT bind.key_hash FROM bind WHERE bind.ord = r.ord AND bind.key_hash <> r.key_hash)
     END,
-    CASE WHEN a.mode > 0 THEN a.scope END, CASE WHEN a.mode > 0 THEN a.key_preview END
-  FROM accepted AS a
+    CASE WHEN r.mode > 0 THEN r.scope END, CASE WHEN r.mode > 0 THEN r.key_preview END
+  FROM settled
+  CROSS JOIN ROWS FROM (
+    unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::bigint[]),
+    unnest($14::smallint[]), unnest($15::smallint[]), unnest($16::text[]), unnest($17::text[]),
+    unnest($18::text[]), unnest($19::text[]), unnest($20::text[]), unnest($21::text[]),
+    unnest($22::smallint[]), unnest($23::smallint[]), unnest($24::text[]), unnest($25::text[]),
+    unnest($26::smallint[]), unnest($27::bytea[])
+  ) WITH ORDINALITY AS r (
+    job_id, run_at, deadline, execution_timeout_us,
+    priority, max_attempts, queue, type,
+    payload, retry, tags, concurrency_key,
+    mode, release, scope, key_preview,
+    key_length, key_hash, ord)
+  WHERE r.ord NOT IN (SELECT held.ord FROM held)
+    AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
+    AND NOT $8::boolean
+  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.due, a.at), a.job_id, nullif(a.deadline, '')::timestamptz, a.priority, a.queue, a.type, nullif(a.concurrency_key, '')
-  FROM accepted AS a
+  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
+  FROM stored AS a
 ),
 woken AS MATERIALIZED (
   SELECT pg_notify($28::text, ready.queue)
-  FROM (SELECT DISTINCT a.queue FROM accepted AS a WHERE a.due <= a.at) AS ready
+  FROM (SELECT DISTINCT a.queue FROM stored AS a WHERE a.run_at <= a.accepted_at) AS ready
   WHERE ready.queue = ANY ($29::text[])
 ),
 summary AS MATERIALIZED (
@@ -147,11 +142,22 @@ FROM summary AS s
 UNION ALL
 SELECT
   h.ord, 0, 0, false, 0,
-  h.job_id::text, h.mode, h.dead, extract(epoch FROM h.expires_at)::text, CASE WHEN h.same THEN NULL ELSE encode(h.fingerprint, 'hex') END
+  h.job_id::text, h.mode, h.dead,
+  CASE WHEN h.same AND NOT $8::boolean THEN NULL ELSE extract(epoch FROM h.expires_at)::text END,
+  CASE WHEN h.same THEN NULL ELSE encode(h.fingerprint, 'hex') END
 FROM held AS h
 `
 
 type EnqueueManyParams struct {
+	BindHashes          [][]byte
+	BindOrds            []int64
+	BindJobIds          []string
+	BindModes           []int16
+	BindTtlsUs          []int64
+	BindScopes          []string
+	BindFingerprints    [][]byte
+	Refused             bool
+	Aliased             bool
 	JobIds              []string
 	RunAts              []string
 	Deadlines           []string
@@ -170,15 +176,6 @@ type EnqueueManyParams struct {
 	KeyPreviews         []string
 	KeyLengths          []int16
 	KeyHashes           [][]byte
-	BindHashes          [][]byte
-	BindOrds            []int64
-	BindJobIds          []string
-	BindModes           []int16
-	BindTtlsUs          []int64
-	BindScopes          []string
-	BindFingerprints    [][]byte
-	Refused             bool
-	Aliased             bool
 	Wake                string
 	WakeQueues          []string
 	SlackUs             int64
@@ -203,10 +200,10 @@ type EnqueueManyRow struct {
 // bytewise: bindings are inserted, and so locked, in that one order, before any
 // job, so overlapping batches can wait for each other but never deadlock.
 //
-// request has a row for each request; bind has one for each hash of the keyed ones
-// (one each, or several while a secret is rotated), in that order. Membership is
-// asked with IN, which is hashed, so the work grows with the batch and not with
-// its square. One clock reading classifies all. A live binding that another
+// bind has a row for each hash of the keyed requests (one each, or several while a
+// secret is rotated), in that order. The requests themselves are read once, into
+// the jobs; an array of defaults alone is sent empty. Membership is asked with IN,
+// which is hashed, so the work grows with the batch and not with its square. One clock reading classifies all. A live binding that another
 // request owns refuses the batch: nothing is
 // written. An expired one is taken over in its turn by the same INSERT. A batch
 // that the caller has found at odds with itself is sent as refused, so as to
@@ -220,6 +217,15 @@ type EnqueueManyRow struct {
 // bindings that were found.
 func (q *Queries) EnqueueMany(ctx context.Context, arg EnqueueManyParams) ([]EnqueueManyRow, error) {
 	rows, err := q.db.Query(ctx, enqueueMany,
+		arg.BindHashes,
+		arg.BindOrds,
+		arg.BindJobIds,
+		arg.BindModes,
+		arg.BindTtlsUs,
+		arg.BindScopes,
+		arg.BindFingerprints,
+		arg.Refused,
+		arg.Aliased,
 		arg.JobIds,
 		arg.RunAts,
 		arg.Deadlines,
@@ -238,15 +244,6 @@ func (q *Queries) EnqueueMany(ctx context.Context, arg EnqueueManyParams) ([]Enq
 		arg.KeyPreviews,
 		arg.KeyLengths,
 		arg.KeyHashes,
-		arg.BindHashes,
-		arg.BindOrds,
-		arg.BindJobIds,
-		arg.BindModes,
-		arg.BindTtlsUs,
-		arg.BindScopes,
-		arg.BindFingerprints,
-		arg.Refused,
-		arg.Aliased,
 		arg.Wake,
 		arg.WakeQueues,
 		arg.SlackUs,
@@ -265,6 +262,63 @@ func (q *Queries) EnqueueMany(ctx context.Context, arg EnqueueManyParams) ([]Enq
 			&i.Made,
 			&i.Waited,
 			&i.Wakes,
+			&i.HeldJobID,
+			&i.HeldMode,
+			&i.HeldDead,
+			&i.HeldExpiresAt,
+			&i.HeldFingerprint,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const enqueueManyRepeats = `-- name: EnqueueManyRepeats :many
+SELECT
+  r.ord::bigint AS ord, b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
+  (CASE WHEN b.fingerprint = r.fingerprint AND b.mode = r.mode THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
+  (CASE WHEN b.fingerprint = r.fingerprint AND b.mode = r.mode THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+FROM ROWS FROM (
+  unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::smallint[])
+) WITH ORDINALITY AS r (key_hash, fingerprint, mode, ord)
+CROSS JOIN LATERAL (SELECT o.accepted_at, o.expires_at, o.job_id, o.mode, o.dead, o.key_hash, o.scope, o.fingerprint FROM onceq.binding AS o WHERE o.key_hash = r.key_hash OFFSET 0) AS b
+WHERE b.expires_at > clock_timestamp()
+`
+
+type EnqueueManyRepeatsParams struct {
+	KeyHashes    [][]byte
+	Fingerprints [][]byte
+	Modes        []int16
+}
+
+type EnqueueManyRepeatsRow struct {
+	Ord             int64
+	HeldJobID       string
+	HeldMode        int16
+	HeldDead        bool
+	HeldExpiresAt   string
+	HeldFingerprint string
+}
+
+// EnqueueManyRepeats is EnqueueRepeat for a batch: the live bindings of its keys.
+// It is sent first where the last requests were all repeats, and answers alone
+// when every key has one. OFFSET 0 keeps it a look-up by primary key for each.
+func (q *Queries) EnqueueManyRepeats(ctx context.Context, arg EnqueueManyRepeatsParams) ([]EnqueueManyRepeatsRow, error) {
+	rows, err := q.db.Query(ctx, enqueueManyRepeats, arg.KeyHashes, arg.Fingerprints, arg.Modes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []EnqueueManyRepeatsRow{}
+	for rows.Next() {
+		var i EnqueueManyRepeatsRow
+		if err := rows.Scan(
+			&i.Ord,
 			&i.HeldJobID,
 			&i.HeldMode,
 			&i.HeldDead,

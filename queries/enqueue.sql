@@ -1,5 +1,7 @@
 -- name: EnqueuePlain :one
--- EnqueuePlain accepts a request without an admission: always a new job, no binding.
+-- EnqueuePlain accepts a request without an admission: always a new job, no
+-- binding. It wakes workers from its last SELECT, which is read once for the one
+-- row: a part of its own for that would be made ready for every statement.
 WITH accepted AS (
   INSERT INTO onceq.job (id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key)
   SELECT
@@ -14,15 +16,13 @@ queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
   SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
   FROM accepted AS a
-),
-woken AS MATERIALIZED (
-  SELECT pg_notify(sqlc.narg(wake)::text, a.queue)
-  FROM accepted AS a
-  WHERE sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at
 )
 SELECT
   (a.run_at <= a.accepted_at)::boolean AS ready,
-  (SELECT count(*) FROM woken)::bigint AS wakes
+  (CASE
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, a.queue)::text)
+    ELSE 0
+  END)::bigint AS wakes
 FROM accepted AS a;
 
 -- name: Enqueue :one
@@ -68,23 +68,20 @@ queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
   SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
   FROM accepted AS a
-),
-woken AS MATERIALIZED (
-  SELECT pg_notify(sqlc.narg(wake)::text, a.queue)
-  FROM accepted AS a
-  WHERE sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at
 )
 SELECT
   NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
   NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
   (a.run_at <= a.accepted_at)::boolean AS ready,
   (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
-  (CASE WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
+  (CASE
+    WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
     THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    ELSE (SELECT count(*) FROM woken)
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, a.queue)::text)
+    ELSE 0
   END)::bigint AS wakes
 FROM accepted AS a
-JOIN bound AS b ON b.job_id = a.id
+CROSS JOIN bound AS b
 UNION ALL
 SELECT
   h.job_id::text, h.mode, h.dead,
@@ -93,10 +90,24 @@ SELECT
 FROM held AS h
 WHERE h.live;
 
+-- name: EnqueueRepeat :one
+-- EnqueueRepeat is the first part of Enqueue alone: it answers for a live binding
+-- and has no row without one. One read of one row locks nothing, and costs half
+-- of what PostgreSQL needs to make ready a statement that could also write. It is
+-- sent first where the last requests were all repeats; EnqueueAgain decides what
+-- it has no answer for.
+SELECT
+  b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
+  -- What only a conflict tells is left empty otherwise.
+  (CASE WHEN b.fingerprint = @fingerprint::bytea AND b.mode = @mode::smallint THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
+  (CASE WHEN b.fingerprint = @fingerprint::bytea THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+FROM onceq.binding AS b
+WHERE b.key_hash = @key_hash::bytea AND b.expires_at > clock_timestamp();
+
 -- name: EnqueueAgain :one
--- EnqueueAgain decides a keyed request that Enqueue had no answer for, on a new
--- snapshot: it sees the binding that won the race, and takes over one that has
--- expired. The taker locks the expired row, deletes it and binds the key anew,
+-- EnqueueAgain decides a keyed request that Enqueue or EnqueueRepeat had no
+-- answer for, on a new snapshot: it sees the binding that won the race, and takes
+-- over one that has expired. The taker locks the expired row, deletes it and binds the key anew,
 -- all in this statement, with the clock read after the lock. Whoever loses the
 -- race for the expired row finds it deleted, so nothing is left to lock, and
 -- asks once more; the old job is not touched.
@@ -145,23 +156,20 @@ queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
   SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
   FROM accepted AS a
-),
-woken AS MATERIALIZED (
-  SELECT pg_notify(sqlc.narg(wake)::text, a.queue)
-  FROM accepted AS a
-  WHERE sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at
 )
 SELECT
   NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
   NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
   (a.run_at <= a.accepted_at)::boolean AS ready,
   (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
-  (CASE WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
+  (CASE
+    WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
     THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    ELSE (SELECT count(*) FROM woken)
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, a.queue)::text)
+    ELSE 0
   END)::bigint AS wakes
 FROM accepted AS a
-JOIN bound AS b ON b.job_id = a.id
+CROSS JOIN bound AS b
 UNION ALL
 SELECT
   h.job_id::text, h.mode, h.dead,

@@ -15,8 +15,7 @@ CREATE TABLE onceq.binding (
   key_hash    bytea       NOT NULL,
   scope       text        NOT NULL,
   fingerprint bytea       NOT NULL,
-  CONSTRAINT binding_pkey PRIMARY KEY (key_hash),
-  CONSTRAINT binding_hash_is_whole CHECK (octet_length(key_hash) = 32)
+  CONSTRAINT binding_pkey PRIMARY KEY (key_hash)
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_analyze_scale_factor = 0.05);
 
 COMMENT ON TABLE onceq.binding IS 'who owns a key, and until when';

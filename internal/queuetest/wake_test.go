@@ -19,7 +19,7 @@ import (
 )
 
 // quiet is how long nothing must come for "no wake-up" to be believed; wake-ups
-// are held back by 10 ms at most.
+// are held back by 15 ms at most.
 const quiet = 60 * time.Millisecond
 
 // listener collects the wake-ups of a channel.

@@ -76,11 +76,12 @@ func TestClient_statements(t *testing.T) {
 			enqueue(order(1), queue.OutcomeAccepted)(t)
 		}, []string{"Enqueue", "EnqueueAgain"}},
 		{"a batch of 1,000 acceptances is one statement", many, []string{"EnqueueMany"}},
-		{"a batch of 1,000 replays is one statement", many, []string{"EnqueueMany"}},
 		{"a batch of 1,000 takeovers is one statement", func(t *testing.T) {
 			exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 			many(t)
 		}, []string{"EnqueueMany"}},
+		{"a batch of 1,000 replays is one statement", many, []string{"EnqueueMany"}},
+		{"another is one look", many, []string{"EnqueueManyRepeats"}},
 		{"an empty batch is none", func(t *testing.T) {
 			if _, err := c.EnqueueMany(t.Context(), nil); err != nil {
 				t.Error(err)
@@ -101,10 +102,10 @@ func TestClient_statements(t *testing.T) {
 		}
 		defer func() { _ = tx.Rollback(context.Background()) }()
 		sent := trace.during(func() {
-			if _, err := c.EnqueueTx(t.Context(), tx, order(3)); err != nil {
+			if _, err := other.EnqueueTx(t.Context(), tx, order(3)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := c.EnqueueManyTx(t.Context(), tx, []queue.Request{order(4), order(3)}); err != nil {
+			if _, err := other.EnqueueManyTx(t.Context(), tx, []queue.Request{order(4), order(3)}); err != nil {
 				t.Fatal(err)
 			}
 		})

@@ -159,8 +159,12 @@ func wantAll(results []queue.Result, err error) error {
 }
 
 func isConflict(err error) bool {
-	_, ok := errors.AsType[*queue.EnqueueIdempotencyConflictError](err)
+	_, ok := asConflict(err)
 	return ok
+}
+
+func asConflict(err error) (*queue.EnqueueIdempotencyConflictError, bool) {
+	return errors.AsType[*queue.EnqueueIdempotencyConflictError](err)
 }
 
 // inTx asks in a transaction of its own, which must need no transaction id.

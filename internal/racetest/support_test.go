@@ -178,6 +178,11 @@ const homeless = `SELECT job_id::text FROM (
 		SELECT job_id FROM onceq.finished UNION ALL SELECT job_id FROM onceq.binding
 	) AS x WHERE NOT EXISTS (SELECT FROM onceq.job AS j WHERE j.id = x.job_id)`
 
+// malformed are jobs with a part of a key's columns, and bindings of a hash that
+// is not whole. The tables have no CHECK for it, which would cost each acceptance.
+const malformed = `SELECT id::text FROM onceq.job WHERE num_nulls(key_mode, key_release, key_length, key_hash, key_scope, key_preview) NOT IN (0, 6)
+	UNION ALL SELECT job_id::text FROM onceq.binding WHERE octet_length(key_hash) <> 32`
+
 // wantWhole fails the test unless every job has exactly one place, and every
 // place and binding has its job.
 func wantWhole(t testing.TB, q querier) {
@@ -187,5 +192,8 @@ func wantWhole(t testing.TB, q querier) {
 	}
 	if ids := list[string](t, q, homeless); len(ids) > 0 {
 		t.Errorf("job, place and binding commit together; these %d have lost their job: %.3q", len(ids), ids)
+	}
+	if ids := list[string](t, q, malformed); len(ids) > 0 {
+		t.Errorf("a job has all of a key's columns or none, and a binding a whole hash; not so for these %d: %.3q", len(ids), ids)
 	}
 }

@@ -98,8 +98,13 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 	if alone {
 		clear(b.short) // what it commits can't be looked at first
 	}
-	wake := b.c.waker.reserve(b.readyQueues()...)
 	params, sent := b.params()
+	if b.likelyRepeats() {
+		if results, err := b.repeats(ctx, q, params, sent); results != nil || err != nil {
+			return results, err
+		}
+	}
+	wake := b.c.waker.reserve(b.readyQueues()...)
 	params.Alone = alone
 	params.Refused = b.refused
 	params.WakeQueues = wake.queues
@@ -107,6 +112,7 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 	if len(b.series) > 0 {
 		return b.decideMixed(ctx, q, params, sent, wake)
 	}
+	thin(&params)
 	rows, err := q.EnqueueMany(ctx, params)
 	if err != nil {
 		wake.done(false, false)
@@ -114,6 +120,7 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 	}
 	results, made, err := b.results(sent, rows)
 	wake.done(rows[0].Wakes > 0, err == nil && made)
+	b.note(rows[0].Wanted == 0)
 	if err != nil {
 		return nil, err
 	}
@@ -266,6 +273,26 @@ func (b *batch) follow(i int) (Result, error) {
 		return Result{JobID: JobID(leader.id), Outcome: p.admission.mode.repeated()}, nil
 	}
 	return Result{}, &EnqueueIdempotencyConflictError{JobID: JobID(leader.id), Key: p.key, Fields: p.fingerprint.Diff(leader.fingerprint), Index: i, batch: true}
+}
+
+// thin empties the arrays that hold nothing but defaults: PostgreSQL takes them for
+// arrays of NULLs, and reading a long one costs it more than anything else that
+// these columns need.
+func thin(a *db.EnqueueManyParams) {
+	for _, texts := range []*[]string{&a.RunAts, &a.Deadlines, &a.Retries, &a.Tags, &a.ConcurrencyKeys} {
+		*texts = thinned(*texts)
+	}
+	a.ExecutionTimeoutsUs = thinned(a.ExecutionTimeoutsUs)
+	a.Priorities = thinned(a.Priorities)
+	a.Releases = thinned(a.Releases)
+}
+
+func thinned[T comparable](values []T) []T {
+	var zero T
+	if slices.ContainsFunc(values, func(v T) bool { return v != zero }) {
+		return values
+	}
+	return []T{}
 }
 
 func orEmpty(s *string) string {

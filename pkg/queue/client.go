@@ -28,6 +28,7 @@ type Client struct {
 	maxPayload int
 	waker      *waker
 	retention  Retention
+	repeats    repeats
 	current    atomic.Bool // the schema was seen to be new enough
 }
 

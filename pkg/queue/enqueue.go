@@ -69,11 +69,52 @@ func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Resu
 	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, nil
 }
 
-// keyed asks Enqueue and, while there is no answer, EnqueueAgain, each on a new
-// snapshot. No answer twice in a row needs a binding to end within the call.
+// keyed asks Enqueue, or EnqueueRepeat where that will likely do, and, while there
+// is no answer, EnqueueAgain, each on a new snapshot. No answer twice in a row
+// needs a binding to end within the call.
 func (s single) keyed(ctx context.Context, q *db.Queries, channel *string, alone bool) (Result, bool, error) {
+	scope := s.p.admission.scope
+	var row db.EnqueueRow
+	var err error
+	if s.c.repeats.likely(scope) {
+		row, err = s.repeat(ctx, q)
+	} else {
+		row, err = q.Enqueue(ctx, s.params(channel, alone))
+	}
+	for try := 1; errors.Is(err, pgx.ErrNoRows); try++ {
+		if try == maxTries {
+			return Result{}, false, errUnsettled
+		}
+		var again db.EnqueueAgainRow
+		again, err = q.EnqueueAgain(ctx, db.EnqueueAgainParams(s.params(channel, alone)))
+		row = db.EnqueueRow(again)
+	}
+	if err != nil {
+		return Result{}, false, err
+	}
+	s.c.repeats.note(scope, row.HeldJobID != nil)
+	if row.HeldJobID != nil {
+		res, err := s.p.answer(-1, held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead,
+			expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
+		return res, false, err
+	}
+	if row.Waited {
+		err = q.RestartBindings(ctx, db.RestartBindingsParams{KeyHashes: s.p.hashes, JobIds: []string{s.p.id}})
+	}
+	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, err
+}
+
+// repeat asks for a live binding alone.
+func (s single) repeat(ctx context.Context, q *db.Queries) (db.EnqueueRow, error) {
+	r, err := q.EnqueueRepeat(ctx, db.EnqueueRepeatParams{
+		Fingerprint: s.p.fingerprint.stored(), Mode: int16(s.p.admission.mode), KeyHash: s.p.hashes[0]})
+	return db.EnqueueRow{HeldJobID: &r.HeldJobID, HeldMode: &r.HeldMode, HeldDead: &r.HeldDead,
+		HeldExpiresAt: orNil(r.HeldExpiresAt), HeldFingerprint: orNil(r.HeldFingerprint)}, err
+}
+
+func (s single) params(channel *string, alone bool) db.EnqueueParams {
 	r := s.p.request
-	params := db.EnqueueParams{
+	return db.EnqueueParams{
 		KeyHash:            s.p.hashes[0],
 		TtlUs:              s.p.admission.retention.Microseconds(),
 		JobID:              s.p.id,
@@ -98,27 +139,6 @@ func (s single) keyed(ctx context.Context, q *db.Queries, channel *string, alone
 		SlackUs:            s.p.slack().Microseconds(),
 		Alone:              alone,
 	}
-	row, err := q.Enqueue(ctx, params)
-	for try := 1; errors.Is(err, pgx.ErrNoRows); try++ {
-		if try == maxTries {
-			return Result{}, false, errUnsettled
-		}
-		var again db.EnqueueAgainRow
-		again, err = q.EnqueueAgain(ctx, db.EnqueueAgainParams(params))
-		row = db.EnqueueRow(again)
-	}
-	if err != nil {
-		return Result{}, false, err
-	}
-	if row.HeldJobID != nil {
-		res, err := s.p.answer(-1, held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead,
-			expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
-		return res, false, err
-	}
-	if row.Waited {
-		err = q.RestartBindings(ctx, db.RestartBindingsParams{KeyHashes: s.p.hashes, JobIds: []string{s.p.id}})
-	}
-	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, err
 }
 
 // orNil is NULL for a zero value, which SQL stores as the absence it means.

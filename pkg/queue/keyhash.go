@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"hash"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -55,7 +54,10 @@ func newKeyHasher(secret []byte) keyHasher { return newHasher(keyDomain, secret)
 // secret of more than BLAKE2b's 64 bytes is replaced by its BLAKE2b-512.
 func newHasher(domain string, secret []byte) keyHasher {
 	if len(secret) == 0 {
-		return func(scope, key string) []byte { return hashKey(sha256.New(), domain, scope, key) }
+		return func(scope, key string) []byte {
+			sum := sha256.Sum256(keyText(domain, scope, key))
+			return sum[:]
+		}
 	}
 	if len(secret) > blake2b.Size {
 		long := blake2b.Sum512(secret)
@@ -68,28 +70,27 @@ func newHasher(domain string, secret []byte) keyHasher {
 		if err != nil {
 			panic("queue: BLAKE2b refused a key of 16 to 64 bytes: " + err.Error())
 		}
-		return hashKey(h, domain, scope, key)
+		h.Write(keyText(domain, scope, key))
+		return h.Sum(nil)
 	}
 }
 
-// hashKey feeds h the domain, then scope and key each behind its length, so
-// that no two pairs share an encoding whatever bytes they hold.
-func hashKey(h hash.Hash, domain, scope, key string) []byte {
+// keyText is what is hashed: the domain, then scope and key each behind its
+// length, so that no two pairs share an encoding whatever bytes they hold.
+func keyText(domain, scope, key string) []byte {
 	buf := make([]byte, 0, len(domain)+8+len(scope)+len(key))
 	buf = append(buf, domain...)
 	buf = binary.BigEndian.AppendUint32(buf, uint32(len(scope)))
 	buf = append(buf, scope...)
 	buf = binary.BigEndian.AppendUint32(buf, uint32(len(key)))
-	buf = append(buf, key...)
-	h.Write(buf)
-	return h.Sum(nil)
+	return append(buf, key...)
 }
 
 // digestDigits is how many hex digits of a stored hash are shown.
 const digestDigits = 12
 
 // digest is the part of a stored hash that is shown.
-func digest(hash []byte) string { return hex.EncodeToString(hash)[:digestDigits] }
+func digest(hash []byte) string { return hex.EncodeToString(hash[:digestDigits/2]) }
 
 func newKeyRef(scope, key string, hash []byte) KeyRef {
 	shown, n := preview(key)

@@ -12,20 +12,32 @@ import (
 // one client: PostgreSQL lets transactions that notify commit one at a time.
 const wakeInterval = 10 * time.Millisecond
 
+// wakeGrace is how long after the interval an acceptance may come that notifies
+// for those before it, which saves a statement of its own, with a commit of its
+// own: under a steady load all of them.
+const wakeGrace = 5 * time.Millisecond
+
 // waker hands out the right to notify a queue's workers. The first acceptance
 // after a quiet while notifies in its own statement, so that it costs no round
 // trip and reaches the workers at commit; those that follow within the interval
-// share one notification at its end. Notifications are hints: one that is lost
+// share one notification after its end, which the next acceptance makes, or, when
+// none comes, a statement for it alone. Notifications are hints: one that is lost
 // costs a poll interval. A nil waker never notifies.
 type waker struct {
-	c     *Client
-	mu    sync.Mutex
-	last  map[string]time.Time // the last notification of a queue, sent or due
-	armed map[string]bool      // a notification at the end of the interval is due
+	c    *Client
+	mu   sync.Mutex
+	last map[string]time.Time // the last notification of a queue, sent or due
+	owed map[string]*owed
+}
+
+// owed are the acceptances of a queue that nothing was notified for yet.
+type owed struct {
+	count int  // since the last notification; an older one doesn't cover them
+	armed bool // a timer will notify for them
 }
 
 func newWaker(c *Client) *waker {
-	return &waker{c: c, last: map[string]time.Time{}, armed: map[string]bool{}}
+	return &waker{c: c, last: map[string]time.Time{}, owed: map[string]*owed{}}
 }
 
 // wakeRight is the right to notify some queues now; others asked for must wait.
@@ -34,6 +46,14 @@ type wakeRight struct {
 	queues []string
 	wait   []string
 	before map[string]time.Time
+	// covers are the acceptances of each queue that were visible before this right
+	// is used, so that its notification is theirs, too.
+	covers map[string]covered
+}
+
+type covered struct {
+	owed  *owed
+	count int
 }
 
 // reserve asks for the right to notify queues that may gain ready work.
@@ -42,7 +62,7 @@ func (w *waker) reserve(queues ...string) wakeRight {
 	if w == nil {
 		return right
 	}
-	right.before = map[string]time.Time{}
+	right.before, right.covers = map[string]time.Time{}, map[string]covered{}
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -55,6 +75,9 @@ func (w *waker) reserve(queues ...string) wakeRight {
 		}
 		right.queues = append(right.queues, queue)
 		right.before[queue] = last
+		if o := w.owed[queue]; o != nil {
+			right.covers[queue] = covered{o, o.count}
+		}
 		w.last[queue] = now
 	}
 	return right
@@ -88,9 +111,11 @@ func (r wakeRight) done(woke, ready bool) {
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	if !woke {
-		for queue, last := range r.before {
+	for queue, last := range r.before {
+		if !woke {
 			r.w.last[queue] = last
+		} else if c := r.covers[queue]; c.owed != nil {
+			c.owed.count -= c.count
 		}
 	}
 	if !ready {
@@ -101,25 +126,42 @@ func (r wakeRight) done(woke, ready bool) {
 	}
 }
 
-// arm sends one notification when the interval of the queue ends.
+// arm has one notification sent after the interval of the queue.
 func (w *waker) arm(queue string) {
-	if w.armed[queue] {
-		return
+	o := w.owed[queue]
+	if o == nil {
+		o = &owed{}
+		w.owed[queue] = o
 	}
-	w.armed[queue] = true
-	time.AfterFunc(time.Until(w.last[queue].Add(wakeInterval)), func() { w.send(queue) })
+	o.count++
+	w.start(queue, o)
 }
 
-// send notifies, unless somebody has taken the right meanwhile: he may not use
-// it, so the end of his interval is waited for.
+func (w *waker) start(queue string, o *owed) {
+	if o.armed {
+		return
+	}
+	o.armed = true
+	time.AfterFunc(time.Until(w.last[queue].Add(wakeInterval+wakeGrace)), func() { w.send(queue) })
+}
+
+// send notifies, unless an acceptance has done so. If somebody holds the right
+// meanwhile, he may not use it, so the end of his interval is waited for.
 func (w *waker) send(queue string) {
 	w.mu.Lock()
-	delete(w.armed, queue)
-	if time.Since(w.last[queue]) < wakeInterval {
-		w.arm(queue)
+	o := w.owed[queue]
+	o.armed = false
+	switch {
+	case o.count == 0:
+		delete(w.owed, queue)
+		w.mu.Unlock()
+		return
+	case time.Since(w.last[queue]) < wakeInterval:
+		w.start(queue, o)
 		w.mu.Unlock()
 		return
 	}
+	delete(w.owed, queue)
 	w.last[queue] = time.Now()
 	w.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)

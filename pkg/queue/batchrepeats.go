@@ -1,0 +1,51 @@
+package queue
+
+import (
+	"context"
+
+	"github.com/onceq/onceq/db"
+)
+
+// likelyRepeats tells that the batch is better looked up first: each request has
+// a key, of a scope whose last requests were all repeats, under one hash and not
+// debounced.
+func (b *batch) likelyRepeats() bool {
+	if b.refused || len(b.series) > 0 {
+		return false
+	}
+	for _, p := range b.requests {
+		if len(p.hashes) != 1 || !b.c.repeats.likely(p.admission.scope) {
+			return false
+		}
+	}
+	return true
+}
+
+// repeats answers a batch whose keys all have a live binding, and gives no results
+// for any other.
+func (b *batch) repeats(ctx context.Context, q *db.Queries, a db.EnqueueManyParams, sent []int) ([]Result, error) {
+	params := db.EnqueueManyRepeatsParams{KeyHashes: a.KeyHashes, Modes: a.Modes, Fingerprints: make([][]byte, len(sent))}
+	for n, i := range sent {
+		params.Fingerprints[n] = b.requests[i].fingerprint.stored()
+	}
+	rows, err := q.EnqueueManyRepeats(ctx, params)
+	if err != nil || len(rows) < len(sent) {
+		return nil, err
+	}
+	met := make(map[int]held, len(rows))
+	for _, row := range rows {
+		met[sent[row.Ord-1]] = held{jobID: row.HeldJobID, mode: &row.HeldMode, dead: &row.HeldDead,
+			expiresAt: orNil(row.HeldExpiresAt), fingerprint: orNil(row.HeldFingerprint)}
+	}
+	results, _, err := b.answers(met, nil)
+	return results, err
+}
+
+// note takes down whether all of the batch's keys met a live binding.
+func (b *batch) note(repeated bool) {
+	for _, p := range b.requests {
+		if p.keyed() {
+			b.c.repeats.note(p.admission.scope, repeated)
+		}
+	}
+}
