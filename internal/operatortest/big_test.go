@@ -39,6 +39,7 @@ func big(t *testing.T, jobs int) *world {
 	w.exec(`UPDATE onceq.job SET run_at = p.ready_at FROM onceq.pending AS p WHERE p.job_id = job.id AND p.queue = 'rare'`)
 	w.burst(5000)
 	w.exec(`VACUUM ANALYZE`)
+	w.exec(`DELETE FROM onceq.pending WHERE queue = 'burst'`)
 	t.Logf("%d jobs made in %s", jobs, time.Since(began).Round(time.Millisecond))
 	return w
 }
@@ -139,7 +140,7 @@ func TestCosts(t *testing.T) {
 		{"one job", func() { w.job(oldest) }, 40},
 		{"the counts", func() {
 			stats, err := w.client.Stats(w.ctx)
-			if err != nil || len(stats) != 5 || !stats[0].Capped || stats[0].Ready != 5000 || stats[1].Ready != 10_000 || stats[4].Scheduled != 1 || stats[4].Running != 1 {
+			if err != nil || len(stats) != 4 || !stats[0].Capped || stats[0].Ready != 10_000 || stats[3].Scheduled != 1 || stats[3].Running != 1 {
 				t.Errorf("%+v, %v", stats, err)
 			}
 		}, 200_000},
@@ -160,7 +161,7 @@ func TestCosts(t *testing.T) {
 		})
 	}
 
-	// A queue that has filled up since the statistics were made.
+	// A queue that had few jobs when the statistics were made, and has many now.
 	w.burst(jobs / 4)
 	for name, do := range map[string]func(){
 		"counts": func() {
