@@ -80,7 +80,7 @@ func TestCosts(t *testing.T) {
 	t.Parallel()
 	jobs := 1_000_000
 	if rounds(5) == 1 {
-		jobs = 200_000
+		jobs = 400_000
 	}
 	w := big(t, jobs)
 	first := func(f queue.JobFilter) func() {
