@@ -23,6 +23,7 @@ gone AS MATERIALIZED (
   WHERE CASE WHEN r.at <= clock_timestamp() - $3::bigint * interval '1 microsecond' THEN
       (SELECT j.id FROM onceq.job AS j WHERE j.id = r.source_id) IS NULL AND (SELECT j.id FROM onceq.job AS j WHERE j.id = r.target_id) IS NULL
     ELSE false END
+  FOR UPDATE OF r SKIP LOCKED
 ),
 deleted AS (
   DELETE FROM onceq.redrive AS r
@@ -51,8 +52,8 @@ type DeleteOldRedrivesRow struct {
 // DeleteOldRedrives takes one step of a walk over the records of redrives, like
 // DeleteExpiredBindings, and deletes those of which neither job is there any
 // more. A record younger than the shortest retention still has its jobs; CASE
-// spares it the look. Nobody updates a record, and a source that is being
-// redriven again at this moment is there.
+// spares it the look. Two passes at once don't wait for each other. Nobody updates
+// a record, and a source that is being redriven again at this moment is there.
 func (q *Queries) DeleteOldRedrives(ctx context.Context, arg DeleteOldRedrivesParams) (DeleteOldRedrivesRow, error) {
 	row := q.db.QueryRow(ctx, deleteOldRedrives, arg.After, arg.Rows, arg.RetentionUs)
 	var i DeleteOldRedrivesRow

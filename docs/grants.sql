@@ -41,14 +41,14 @@ GRANT INSERT (at, job_id, attempt, kind, details) ON onceq.event TO onceq_produc
 -- jobs: a handler that enqueues needs onceq_producer too.
 GRANT SELECT, DELETE, UPDATE (run_at) ON onceq.job TO onceq_worker;
 GRANT SELECT, INSERT, DELETE, UPDATE (deadline) ON onceq.pending TO onceq_worker;
-GRANT SELECT, INSERT, DELETE, UPDATE ON onceq.running TO onceq_worker;
+GRANT SELECT, INSERT, DELETE, UPDATE (lease_until) ON onceq.running TO onceq_worker;
 GRANT SELECT, INSERT, DELETE, UPDATE (error) ON onceq.finished TO onceq_worker;
 GRANT SELECT (ctid, accepted_at, expires_at, job_id, mode, dead, key_hash, scope), DELETE, UPDATE (dead) ON onceq.binding TO onceq_worker;
 GRANT SELECT, INSERT, DELETE ON onceq.event TO onceq_worker;
-GRANT SELECT, INSERT, DELETE, UPDATE ON onceq.checkpoint TO onceq_worker;
+GRANT SELECT, INSERT, DELETE ON onceq.checkpoint TO onceq_worker;
 GRANT SELECT, UPDATE (version) ON onceq.queue TO onceq_worker;
-GRANT SELECT, INSERT, UPDATE ON onceq.upkeep TO onceq_worker;
-GRANT SELECT (ctid, at, source_id, target_id), DELETE ON onceq.redrive TO onceq_worker;
+GRANT SELECT, INSERT, UPDATE (due_at) ON onceq.upkeep TO onceq_worker;
+GRANT SELECT (ctid, at, source_id, target_id), DELETE, UPDATE (at) ON onceq.redrive TO onceq_worker;
 
 -- An operator reads everything but the values of checkpoints, and cancels, purges,
 -- redrives, runs now, maintains, and sets queues.
@@ -59,9 +59,9 @@ GRANT SELECT, INSERT, DELETE, UPDATE (error) ON onceq.finished TO onceq_operator
 GRANT SELECT, DELETE, UPDATE (dead) ON onceq.binding TO onceq_operator;
 GRANT SELECT, INSERT, DELETE, UPDATE (details) ON onceq.event TO onceq_operator;
 GRANT SELECT (saved_at, job_id, attempt, name), DELETE ON onceq.checkpoint TO onceq_operator;
-GRANT SELECT, INSERT, UPDATE ON onceq.queue TO onceq_operator;
-GRANT SELECT, INSERT, UPDATE ON onceq.upkeep TO onceq_operator;
-GRANT SELECT, INSERT, DELETE ON onceq.redrive TO onceq_operator;
+GRANT SELECT, INSERT, UPDATE (max_running, max_running_per_key, paused, version) ON onceq.queue TO onceq_operator;
+GRANT SELECT, INSERT, UPDATE (due_at) ON onceq.upkeep TO onceq_operator;
+GRANT SELECT, INSERT, DELETE, UPDATE (at) ON onceq.redrive TO onceq_operator;
 
 -- A reader looks at jobs, timelines, keys and counts: no payloads, no values of
 -- checkpoints, no fingerprints. It sees the hashes of keys; with Config.KeySecret

@@ -145,8 +145,8 @@ ORDER BY s.finished_at, s.job_id;
 -- DeleteOldRedrives takes one step of a walk over the records of redrives, like
 -- DeleteExpiredBindings, and deletes those of which neither job is there any
 -- more. A record younger than the shortest retention still has its jobs; CASE
--- spares it the look. Nobody updates a record, and a source that is being
--- redriven again at this moment is there.
+-- spares it the look. Two passes at once don't wait for each other. Nobody updates
+-- a record, and a source that is being redriven again at this moment is there.
 WITH step AS MATERIALIZED (
   SELECT r.ctid::tid AS place
   FROM onceq.redrive AS r
@@ -160,6 +160,7 @@ gone AS MATERIALIZED (
   WHERE CASE WHEN r.at <= clock_timestamp() - sqlc.arg(retention_us)::bigint * interval '1 microsecond' THEN
       (SELECT j.id FROM onceq.job AS j WHERE j.id = r.source_id) IS NULL AND (SELECT j.id FROM onceq.job AS j WHERE j.id = r.target_id) IS NULL
     ELSE false END
+  FOR UPDATE OF r SKIP LOCKED
 ),
 deleted AS (
   DELETE FROM onceq.redrive AS r

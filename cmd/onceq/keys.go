@@ -102,33 +102,38 @@ func (a *app) readKey(ctx context.Context, path string) (string, error) {
 	return key, nil
 }
 
-// askKey asks for a key on a terminal without showing it there. The terminal is
-// set right again when ctx ends first.
-func (a *app) askKey(ctx context.Context) (string, error) {
+// askKey asks for a key on a terminal without showing it there. The terminal
+// shows nothing from before the question on, and is set right again at the end.
+func (a *app) askKey(ctx context.Context) (key string, err error) {
 	fd := int(a.stdin.(*os.File).Fd())
-	before, err := term.GetState(fd)
+	before, err := term.MakeRaw(fd)
 	if err != nil {
 		return "", fmt.Errorf("read the key: %w", err)
 	}
-	fmt.Fprint(a.stderr, "key: ")
+	defer func() { err = errors.Join(err, term.Restore(fd, before)) }()
 	type answer struct {
-		key []byte
+		key string
 		err error
 	}
 	answered := make(chan answer, 1)
 	go func() {
-		key, err := term.ReadPassword(fd)
-		answered <- answer{key, err}
+		var got answer
+		got.key, got.err = term.NewTerminal(struct {
+			io.Reader
+			io.Writer
+		}{a.stdin, a.stderr}, "").ReadPassword("key: ")
+		answered <- got
 	}()
-	defer fmt.Fprintln(a.stderr)
 	select {
 	case got := <-answered:
-		if got.err != nil {
-			return "", fmt.Errorf("read the key: %w", got.err)
+		if errors.Is(got.err, io.EOF) { // Ctrl-C or Ctrl-D
+			fmt.Fprint(a.stderr, "\r\n")
+			return "", handover.ErrInterrupted
 		}
-		return string(got.key), nil
+		return got.key, got.err
 	case <-ctx.Done():
-		return "", errors.Join(handover.ErrInterrupted, term.Restore(fd, before))
+		fmt.Fprint(a.stderr, "\r\n")
+		return "", handover.ErrInterrupted
 	}
 }
 

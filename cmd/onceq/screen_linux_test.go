@@ -204,6 +204,13 @@ func TestKeyIsAskedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.over(d, exitFailure)
+	for name, key := range map[string]string{"Ctrl-C": "\x03", "Ctrl-D": "\x04"} {
+		d := s.converse("key: ", "TERM=dumb", "keys", "show", "--scope", "orders")
+		d.typeIn(t, key)
+		if shown := s.over(d, exitFailure); !strings.Contains(shown, "\r\nonceq: interrupted\r\n") {
+			t.Errorf("after %s the terminal shows %q", name, shown)
+		}
+	}
 }
 
 func TestProgressOfLongWork(t *testing.T) {

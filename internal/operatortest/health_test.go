@@ -139,6 +139,33 @@ func TestHealth_refuses(t *testing.T) {
 	}
 }
 
+// An older schema lacks what a newer check asks for.
+func TestHealth_withoutATable(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.maintain()
+	w.exec(`DELETE FROM onceq.goose_version WHERE version_id > 4`)
+	w.exec(`DROP TABLE onceq.upkeep, onceq.queue`)
+	w.wantBad(queue.HealthLimits{}, map[queue.CheckName]queue.Severity{
+		queue.CheckSchemaOutdated: queue.SeverityCritical, queue.CheckMaintenanceLate: queue.SeverityUnknown,
+		queue.CheckUnclaimedWork: queue.SeverityUnknown, queue.CheckPausedWithWork: queue.SeverityUnknown})
+	w.exec(`DROP SCHEMA onceq CASCADE`)
+	if bad := w.bad(queue.HealthLimits{}); bad[queue.CheckSchemaOutdated] != queue.SeverityCritical || bad[queue.CheckBloat] != queue.SeverityUnknown {
+		t.Errorf("there are no tables, got %v", bad)
+	}
+}
+
+// What is no matter of rights or of the schema ends the look with an error.
+func TestHealth_fails(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`ALTER TABLE onceq.running RENAME COLUMN lease_until TO lease_end`)
+	w.exec(`ALTER TABLE onceq.running ADD COLUMN lease_until integer`)
+	if _, err := w.client.Health(w.ctx, queue.HealthLimits{}); err == nil || !strings.Contains(err.Error(), "queue: health: ") {
+		t.Errorf("a lease that is no time can't be compared, got %v", err)
+	}
+}
+
 func TestHealth_severity(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct{ one, other, worst queue.Severity }{

@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -76,6 +78,37 @@ func TestRedrive_atOnce(t *testing.T) {
 	}
 	if n := scan[int](w, `SELECT count(*) FROM onceq.pending`); n != rounds(15)*6 {
 		t.Errorf("%d jobs wait, want %d", n, rounds(15)*6)
+	}
+}
+
+// The same on databases whose transactions are stricter than usual: PostgreSQL
+// may refuse to fit an order between others, and it is asked again.
+func TestRedrive_atOnceIsolated(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"repeatable read", "serializable"} {
+		t.Run(level, func(t *testing.T) {
+			t.Parallel()
+			w := worldOf(t, pgtest.NewWith(t, func(cfg *pgxpool.Config) {
+				cfg.MaxConns = 6
+				cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
+			}), queue.Config{})
+			for range rounds(10) {
+				id := w.dead("no paper", queue.Request{})[0]
+				statuses, targets := answers(t, w, id, 6, func(i int) queue.RedriveRequest { return queue.RedriveRequest{RequestID: fmt.Sprint(i % 2)} })
+				if len(targets) != 1 || statuses[queue.Redriven] != 1 {
+					t.Errorf("without Again a source has one target: %v, %d targets", statuses, len(targets))
+				}
+			}
+			w.lot(250)
+			together(3, func(int) {
+				if res, err := w.client.RedriveMany(w.ctx, manyOf(queue.RedriveManyRequest{Filter: queue.JobFilter{Error: "error"}})); err != nil || res.Redriven+res.Replayed != 250 {
+					t.Errorf("%+v, %v", res, err)
+				}
+			})
+			if n := scan[int](w, `SELECT count(*) FROM onceq.redrive`); n != 250+rounds(10) {
+				t.Errorf("%d redrives, want %d", n, 250+rounds(10))
+			}
+		})
 	}
 }
 

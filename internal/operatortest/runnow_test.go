@@ -123,8 +123,13 @@ func TestRunNow_besideOthers(t *testing.T) {
 	var mu sync.Mutex
 	made, purged := map[queue.JobID]bool{}, atomic.Int64{}
 	var current [keys]atomic.Value
-	give := time.Now().Add(time.Duration(rounds(5)) * time.Second)
+	began := time.Now()
 	var moved, claimed atomic.Int64
+	// It goes on for some seconds, and until enough has happened.
+	goesOn := func() bool {
+		took := time.Since(began)
+		return took < time.Duration(rounds(5))*time.Second || took < time.Minute && (moved.Load() < 20 || claimed.Load() < 20 || purged.Load() < 5)
+	}
 	known := func(n int) queue.JobID { id, _ := current[n%keys].Load().(queue.JobID); return id }
 
 	actors := []func(n int) error{
@@ -167,7 +172,7 @@ func TestRunNow_besideOthers(t *testing.T) {
 	for i, act := range actors {
 		for j := range 2 {
 			all.Go(func() {
-				for n := i + j; time.Now().Before(give); n++ {
+				for n := i + j; goesOn(); n++ {
 					if err := act(n); err != nil {
 						t.Errorf("actor %d: %v", i, err)
 						return

@@ -26,7 +26,7 @@ func (c *Client) planned(tx db.DBTX) *db.Queries {
 
 // byIndex reads in a transaction whose statements go along indexes only.
 func (c *Client) byIndex(ctx context.Context, read func(q *db.Queries) error) error {
-	return pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+	return pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		q := c.planned(tx)
 		if err := q.PlanByIndex(ctx); err != nil {
 			return err

@@ -138,7 +138,10 @@ func (d *doctor) ok(name CheckName, format string, args ...any) {
 	d.add(name, SeverityOK, "", format, args...)
 }
 
-const adviceRights = "Run this as a role that may read all tables of the schema; docs/operations.md lists the rights of each role."
+const (
+	adviceSchema = "Look at schema_outdated first."
+	adviceRights = "Run this as a role that may read all tables of the schema; docs/operations.md lists the rights of each role."
+)
 
 // unanswered notes that a question could not be answered, for want of tables or
 // of rights, or passes on an error that ends the examination.
@@ -147,12 +150,17 @@ func (d *doctor) unanswered(err error, names ...CheckName) error {
 	if !errors.As(err, &refused) {
 		return err
 	}
+	advice := ""
+	switch refused.Code {
+	case "42501": // insufficient_privilege
+		advice = adviceRights
+	case "42P01", "42703": // undefined_table, undefined_column
+		advice = adviceSchema
+	default:
+		return err
+	}
 	for _, name := range names {
-		if refused.Code == "42501" {
-			d.add(name, SeverityUnknown, adviceRights, "can't be told: %s", refused.Message)
-		} else {
-			d.add(name, SeverityUnknown, "Look at schema_outdated first.", "can't be told: %s", refused.Message)
-		}
+		d.add(name, SeverityUnknown, advice, "can't be told: %s", refused.Message)
 	}
 	return nil
 }
@@ -161,7 +169,7 @@ func (d *doctor) unanswered(err error, names ...CheckName) error {
 func (d *doctor) missing(names ...CheckName) bool {
 	if d.noTables {
 		for _, name := range names {
-			d.add(name, SeverityUnknown, "", "there are no tables to look at")
+			d.add(name, SeverityUnknown, adviceSchema, "there are no tables to look at")
 		}
 	}
 	return d.noTables
