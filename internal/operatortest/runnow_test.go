@@ -1,6 +1,7 @@
 package operatortest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -114,7 +115,7 @@ func TestRunNow(t *testing.T) {
 	})
 }
 
-// RunNow, claims, debounces, cancels and purges of the same jobs at once: nothing
+// RunNow, a worker, debounces, cancels and purges of the same jobs at once: nothing
 // deadlocks, no job is lost, and none runs twice.
 func TestRunNow_besideOthers(t *testing.T) {
 	t.Parallel()
@@ -153,14 +154,6 @@ func TestRunNow_besideOthers(t *testing.T) {
 			}
 			return err
 		},
-		func(n int) error { // what a claim does to the tables
-			tag, err := w.pool.Exec(w.ctx, `
-				WITH head AS (SELECT p.ctid FROM onceq.pending AS p WHERE p.queue = 'default' AND p.ready_at <= clock_timestamp() LIMIT 1 FOR UPDATE SKIP LOCKED),
-				taken AS (DELETE FROM onceq.pending AS p USING head WHERE p.ctid = head.ctid RETURNING p.*)
-				INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt) SELECT clock_timestamp(), clock_timestamp(), job_id, 1, attempt + 1 FROM taken`)
-			claimed.Add(tag.RowsAffected())
-			return err
-		},
 		func(n int) error { _, err := w.client.Cancel(w.ctx, known(n), "no need"); return err },
 		func(n int) error {
 			gone, err := w.client.Purge(w.ctx, queue.PurgeFilter{JobIDs: []queue.JobID{"00000000-0000-7000-8000-000000000000", queue.JobID(orNil(known(n)))}})
@@ -168,6 +161,22 @@ func TestRunNow_besideOthers(t *testing.T) {
 			return err
 		},
 	}
+	worker, err := queue.NewWorker(w.client, queue.WorkerConfig{PollInterval: 10 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runs := map[queue.JobID]int{}
+	queue.Handle(worker, "report", func(_ context.Context, job *queue.Job[int]) error {
+		mu.Lock()
+		defer mu.Unlock()
+		runs[job.ID]++
+		claimed.Add(1)
+		return nil
+	})
+	ctx, stop := context.WithCancel(w.ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- worker.Run(ctx) }()
+
 	var all sync.WaitGroup
 	for i, act := range actors {
 		for j := range 2 {
@@ -182,6 +191,15 @@ func TestRunNow_besideOthers(t *testing.T) {
 		}
 	}
 	all.Wait()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	for id, n := range runs {
+		if n != 1 {
+			t.Errorf("job %s ran %d times", id, n)
+		}
+	}
 	t.Logf("%d jobs, %d run now, %d claimed, %d purged", len(made), moved.Load(), claimed.Load(), purged.Load())
 	if moved.Load() == 0 || claimed.Load() == 0 {
 		t.Error("nothing was run now and claimed: the test shows nothing")
