@@ -40,23 +40,24 @@ func (a *app) doctorCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find what keeps the queue from working, or will",
-		Long: `doctor asks the database whether the queue can work, and looks for what will hurt
-it later: expired leases, late maintenance, old transactions, bloat and more. It
-says what each finding means and what to do. It changes and locks nothing.
+		Long: `doctor asks the database whether the queue can work, and looks for what will
+hurt it later: expired leases, late maintenance, old transactions, bloat and
+more. It says what each finding means and what to do. It changes and locks
+nothing.
 
 A check is ok; unknown, when the role has no right to find out; a notice, which
 may be meant; a warning; or critical, when the queue can't work.
 docs/operations.md explains each check.
 
-Exit codes: 0 nothing worse than a notice, 6 warnings, 7 something critical, such
-as a database out of reach; 2 wrong usage.`,
+Exit codes: 0 nothing worse than a notice, 6 warnings, 7 something critical,
+such as a database out of reach; 2 wrong usage.`,
 		Example: "  onceq doctor\n  onceq doctor --json | jq '.checks[] | select(.severity != \"ok\")'",
 		Args:    cobra.NoArgs,
 		RunE:    a.command(func(cmd *cobra.Command) error { return a.doctor(cmd.Context(), limits) }),
 	}
 	flags := cmd.Flags()
-	flags.DurationVar(&limits.OldTransaction, "old-transaction", 5*time.Minute, "how long a transaction may be open")
-	flags.DurationVar(&limits.Unclaimed, "unclaimed", 5*time.Minute, "how long a job may be ready while none of its queue runs")
+	flags.DurationVar(&limits.OldTransaction, "old-transaction", 5*time.Minute, "how long a transaction may be\nopen")
+	flags.DurationVar(&limits.Unclaimed, "unclaimed", 5*time.Minute, "how long a job may be ready while\nnone of its queue runs")
 	return cmd
 }
 

@@ -37,10 +37,11 @@ Lines are sent in batches, two at a time. Lines with one key are always decided
 in the order of the input. Jobs of different keys may stand in the queue in
 another order; with --workers 1, which is slower, they keep it.
 
-With --debounce the latest line of a key wins: it replaces the job of the earlier
-one, which keeps its id, until that job starts. A line that comes too late is
-reported as non_replaceable and changes nothing; --follow-up makes a new job of
-it. With --throttle equal lines of a key are coalesced into the first one's job.
+With --debounce the latest line of a key wins: it replaces the job of the
+earlier one, which keeps its id, until that job starts. A line that comes too
+late is reported as non_replaceable and changes nothing; --follow-up makes a new
+job of it. With --throttle equal lines of a key are coalesced into the first
+one's job.
 
 Exit codes: 0 each line is a job's, 1 failed, 2 wrong usage, 3 some conflicts or
 non_replaceable lines, 4 some invalid lines. With both it is 4; the summary
@@ -68,13 +69,13 @@ func (a *app) enqueueCommand() *cobra.Command {
 	flags.StringVar(&f.typeField, "type-field", "", "`path` of the member that is the job's type")
 	flags.StringVar(&f.queue, "queue", "", "`queue` of the jobs (default \"default\")")
 	flags.StringVar(&f.scope, "scope", "", "`scope` of the keys (default \"default\")")
-	flags.DurationVar(&f.ttl, "ttl", 24*time.Hour, "how long a key answers, such as 90s or 720h")
-	flags.StringVar(&f.release, "release", "expiry", "`when` a key is free: expiry (after --ttl only), finished (its job has ended) or dead (its job died or was cancelled)")
-	flags.DurationVar(&f.debounce, "debounce", 0, "the latest line of a key wins: its job runs this long after it")
+	flags.DurationVar(&f.ttl, "ttl", 24*time.Hour, "how long a key answers,\nsuch as 90s or 720h")
+	flags.StringVar(&f.release, "release", "expiry", "`when` a key is free: expiry (after --ttl only),\nfinished (its job has ended) or dead (its job\ndied or was cancelled)")
+	flags.DurationVar(&f.debounce, "debounce", 0, "the latest line of a key wins: its job runs this\nlong after it")
 	flags.BoolVar(&f.hold, "hold", false, "with --debounce: later lines don't move the run time")
-	flags.DurationVar(&f.maxWait, "max-wait", 0, "with --debounce: later lines move the run time at most this far from the first")
-	flags.BoolVar(&f.followUp, "follow-up", false, "with --debounce: a line whose job has started or ended makes a new job")
-	flags.DurationVar(&f.throttle, "throttle", 0, "the first line of a key wins: equal ones are dropped for this long")
+	flags.DurationVar(&f.maxWait, "max-wait", 0, "with --debounce: later lines move the run time at\nmost this far from the first")
+	flags.BoolVar(&f.followUp, "follow-up", false, "with --debounce: a line whose job has started or\nended makes a new job")
+	flags.DurationVar(&f.throttle, "throttle", 0, "the first line of a key wins: equal ones are\ndropped for this long")
 	flags.IntVar(&f.priority, "priority", 0, "priority of the jobs, 0 to 100; higher runs first")
 	flags.StringArrayVar(&f.tags, "tag", nil, "`tag` of the jobs; may be given again")
 	flags.IntVar(&f.batch, "batch", 500, "lines sent at once, 1 to 1000")

@@ -22,8 +22,8 @@ func (a *app) jobsListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List jobs, newest first",
-		Long: `list shows the jobs that pass every filter given, the newest first. With --json it
-writes an object a line, as soon as it has read it.`,
+		Long: `list shows the jobs that pass every filter given, the newest first. With --json
+it writes an object a line, as soon as it has read it.`,
 		Example: `  onceq jobs list --state running
   onceq jobs list --queue mail --type mail.send --since 2h --limit 0 --json | jq -r .id`,
 		Args: cobra.NoArgs,
@@ -34,7 +34,7 @@ writes an object a line, as soon as it has read it.`,
 	}
 	cmd.Flags().SortFlags = false
 	a.listFlags(cmd, &l)
-	cmd.Flags().StringVar(&state, "state", "", "`state` of the jobs: "+strings.Join(states, ", "))
+	cmd.Flags().StringVar(&state, "state", "", "`state` of the jobs:\n"+strings.Join(states, ", "))
 	must(cmd.RegisterFlagCompletionFunc("state", oneOf(states...)))
 	a.payloadFlag(cmd, &l.filter)
 	limitFlag(cmd, &l)
@@ -46,8 +46,8 @@ func (a *app) jobsShowCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show JOB",
 		Short: "Show a job and its timeline",
-		Long: `show tells where a job stands and what happened to it, oldest first. A payload may
-hold what not everybody should read, so it is shown only when asked for.
+		Long: `show tells where a job stands and what happened to it, oldest first. A payload
+may hold what not everybody should read, so it is shown only when asked for.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 5 there is no such job.`,
 		Example: `  onceq jobs show 0198b6a2-7c1e-7d3a-9f00-2b1f6a7c8d9e
@@ -84,12 +84,12 @@ func (a *app) jobsCancelCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cancel JOB",
 		Short: "Cancel a job",
-		Long: `cancel ends a job that waits, and asks the worker of a running one to stop it. The
-job's key goes on answering for it until it expires; onceq purge deletes a
+		Long: `cancel ends a job that waits, and asks the worker of a running one to stop it.
+The job's key goes on answering for it until it expires; onceq purge deletes a
 waiting job with its key.
 
-Exit codes: 0 cancelled, or its worker was asked; 1 failed; 2 wrong usage; 5 there
-is no such job, or it has ended.`,
+Exit codes: 0 cancelled, or its worker was asked; 1 failed; 2 wrong usage; 5
+there is no such job, or it has ended.`,
 		Example:           `  onceq jobs cancel 0198b6a2-7c1e-7d3a-9f00-2b1f6a7c8d9e --reason "ordered twice"`,
 		Args:              one("the id of a job"),
 		ValidArgsFunction: cobra.NoFileCompletions,
@@ -124,12 +124,12 @@ func (a *app) jobsRunNowCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "run-now JOB",
 		Short: "Let a scheduled job run now",
-		Long: `run-now makes a scheduled job ready: one that was asked for later, is debounced, or
-waits for a retry. The window of a debounced job ends, so that the next request
-of its key is a new one.
+		Long: `run-now makes a scheduled job ready: one that was asked for later, is debounced,
+or waits for a retry. The window of a debounced job ends, so that the next
+request of its key is a new one.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 5 there is no such job, or it does not
-wait for its time.`,
+Exit codes: 0 done, 1 failed, 2 wrong usage, 5 there is no such job, or it does
+not wait for its time.`,
 		Example:           "  onceq jobs run-now 0198b6a2-7c1e-7d3a-9f00-2b1f6a7c8d9e",
 		Args:              one("the id of a job"),
 		ValidArgsFunction: cobra.NoFileCompletions,

@@ -31,7 +31,7 @@ func (a *app) listFlags(cmd *cobra.Command, l *listing) {
 	flags.StringVar(&l.filter.Queue, "queue", "", "`queue` of the jobs")
 	flags.StringVar(&l.filter.Type, "type", "", "`type` of the jobs")
 	flags.StringVar(&l.filter.Tag, "tag", "", "a `tag` of the jobs")
-	flags.Var(&moment{into: &l.filter.Since}, "since", "no earlier than this `time`: 2026-03-01T12:00:00Z, or 2h for that long ago")
+	flags.Var(&moment{into: &l.filter.Since}, "since", "no earlier than this `time`: 2026-03-01T12:00:00Z,\nor 2h for that long ago")
 	flags.Var(&moment{into: &l.filter.Until}, "until", "earlier than this `time`")
 	a.completeQueues(cmd)
 }

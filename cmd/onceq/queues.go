@@ -25,8 +25,8 @@ func (a *app) queuesCommand() *cobra.Command {
 		&cobra.Command{
 			Use:   "list",
 			Short: "List the queues and their settings",
-			Long: `list shows every queue that was ever set or paused, or has jobs that wait or run.
-onceq stats counts their jobs.`,
+			Long: `list shows every queue that was ever set or paused, or has jobs that wait or
+run. onceq stats counts their jobs.`,
 			Example: "  onceq queues list\n  onceq queues list --json | jq -r 'select(.paused).queue'",
 			Args:    cobra.NoArgs,
 			RunE:    a.command(a.queuesList),
@@ -145,8 +145,8 @@ What runs already goes on.`,
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
-	flags.IntVar(&settings.MaxRunning, "max-running", 0, "jobs of the queue at once, up to 1000000; 0 is no cap")
-	flags.IntVar(&settings.MaxRunningPerKey, "max-running-per-key", 0, "jobs with one concurrency key at once, up to 1000; 0 is 1")
+	flags.IntVar(&settings.MaxRunning, "max-running", 0, "jobs of the queue at once, up to 1000000;\n0 is no cap")
+	flags.IntVar(&settings.MaxRunningPerKey, "max-running-per-key", 0, "jobs with one concurrency key at once,\nup to 1000; 0 is 1")
 	cmd.MarkFlagsOneRequired("max-running", "max-running-per-key")
 	cmd.RunE = a.commandOn(func(cmd *cobra.Command, args []string) error {
 		return a.changeQueue(cmd.Context(), "set", args[0], func(client *queue.Client, q *queue.QueueInfo) error {

@@ -11,9 +11,9 @@ import (
 	"github.com/onceq/onceq/pkg/queue"
 )
 
-const redriveLong = `redrive makes a new job of a dead letter, or of every one that passes the filters,
-oldest death first. The new job has the old one's queue, type, payload, priority
-and budget, and no deadline, checkpoints or key. The dead letter stays.
+const redriveLong = `redrive makes a new job of a dead letter, or of every one that passes the
+filters, oldest death first. The new job has the old one's queue, type, payload,
+priority and budget, and no deadline, checkpoints or key. The dead letter stays.
 
 --request-id names the order, so that it can be given again safely, after a lost
 connection or Ctrl-C: what it has made is not made twice, and the rest is. It is
@@ -25,8 +25,9 @@ With filters, --limit bounds how many jobs the order makes in all, and --dry-run
 tells how many and writes nothing. It asks on a terminal for the name of the
 database; elsewhere, and with --json, it wants --yes.
 
-Exit codes: 0 redriven, or replayed; 1 failed; 2 wrong usage; 3 the request id stands
-for another order; 5 of one job: it is not dead, not there, or redriven already.`
+Exit codes: 0 redriven, or replayed; 1 failed; 2 wrong usage; 3 the request id
+stands for another order; 5 of one job: it is not dead, not there, or redriven
+already.`
 
 // redriveFlags are the flags of onceq dead redrive.
 type redriveFlags struct {

@@ -133,8 +133,8 @@ func (a *app) rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.databaseURL, "database-url", "", "connection `URL` of the database (default: from the environment)")
-	flags.StringVar(&a.schema, "schema", "onceq", "PostgreSQL `schema` of the queue's tables")
+	flags.StringVar(&a.databaseURL, "database-url", "", "connection `URL` (default: from the environment)")
+	flags.StringVar(&a.schema, "schema", "onceq", "`schema` of the queue's tables")
 	flags.BoolVar(&a.json, "json", false, "write JSON for machines")
 	root.AddCommand(a.migrateCommand(), a.enqueueCommand(), a.jobsCommand(), a.keysCommand(), a.deadCommand(),
 		a.purgeCommand(), a.queuesCommand(), a.statsCommand(), a.maintainCommand(), a.doctorCommand())

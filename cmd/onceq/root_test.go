@@ -47,11 +47,24 @@ func TestHelp(t *testing.T) {
 			if c.stderr.Len() > 0 {
 				t.Errorf("help wrote to stderr:\n%s", c.stderr.String())
 			}
+			for line := range strings.Lines(withoutExamples(c.stdout.String())) {
+				if n := len(strings.TrimRight(line, "\n")); n > 80 {
+					t.Errorf("%v has a line of %d characters: %s", args, n, line)
+				}
+			}
 			if group := len(args) == 2 && strings.Contains(c.stdout.String(), "Available Commands"); !group && !strings.Contains(c.stdout.String(), "Examples:\n") {
 				t.Errorf("%v shows no examples", args)
 			}
 		})
 	}
+}
+
+// withoutExamples is a help text without its examples, which stay on one line
+// so that they can be copied.
+func withoutExamples(text string) string {
+	before, rest, _ := strings.Cut(text, "Examples:\n")
+	_, after, _ := strings.Cut(rest, "\n\n")
+	return before + after
 }
 
 func TestMisuse(t *testing.T) {

@@ -28,9 +28,9 @@ func (a *app) statsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stats",
 		Short: "Count jobs by queue and state",
-		Long: `stats counts the jobs of each queue by state and tells how long the oldest ready one
-has waited. It is cheap with millions of jobs: it stops counting at a bound, and
-says so in the column capped.`,
+		Long: `stats counts the jobs of each queue by state and tells how long the oldest ready
+one has waited. It is cheap with millions of jobs: it stops counting at a bound,
+and says so in the column capped.`,
 		Example: "  onceq stats\n  onceq stats --json | jq 'select(.ready > 1000)'",
 		Args:    cobra.NoArgs,
 		RunE: a.command(func(cmd *cobra.Command) error {
