@@ -7,12 +7,12 @@ import (
 
 // order is the flags that every redrive needs.
 func order(args ...string) []string {
-	return append(append([]string{"dead", "redrive"}, args...), "--request-id", "the-request-id-of-incident-42", "--actor", "kim", "--reason", "mail is back")
+	return append(append([]string{"dead", "redrive"}, args...), "--request-id", "the-request-id-of-incident-42", "--actor", "oncall", "--reason", "mail is back")
 }
 
 // hideOrder shortens the sessions and keeps the request id out of them.
 func (s *transcript) hideOrder() {
-	text := strings.ReplaceAll(s.text.String(), " --request-id the-request-id-of-incident-42 --actor kim --reason 'mail is back'", " ORDER")
+	text := strings.ReplaceAll(s.text.String(), " --request-id the-request-id-of-incident-42 --actor oncall --reason 'mail is back'", " ORDER")
 	s.text.Reset()
 	s.text.WriteString(text)
 }

@@ -42,9 +42,9 @@ func (a *app) deadRedriveCommand() *cobra.Command {
 		Use:   "redrive [JOB]",
 		Short: "Run one dead letter again, or many",
 		Long:  redriveLong,
-		Example: `  onceq dead redrive 0198b6a2-7c1e-7d3a-9f00-2b1f6a7c8d9e --request-id INC-42 --actor kim --reason "mail server is back"
-  onceq dead redrive --queue mail --error timeout --dry-run --request-id INC-42 --actor kim --reason "mail server is back"
-  onceq dead redrive --queue mail --error timeout --limit 5000 --request-id INC-42 --actor kim --reason "mail server is back"`,
+		Example: `  onceq dead redrive 0198b6a2-7c1e-7d3a-9f00-2b1f6a7c8d9e --request-id INC-42 --actor oncall --reason "mail server is back"
+  onceq dead redrive --queue mail --error timeout --dry-run --request-id INC-42 --actor oncall --reason "mail server is back"
+  onceq dead redrive --queue mail --error timeout --limit 5000 --request-id INC-42 --actor oncall --reason "mail server is back"`,
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: a.commandOn(func(cmd *cobra.Command, args []string) error {

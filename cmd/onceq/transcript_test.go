@@ -132,7 +132,7 @@ func (s *transcript) open() shop {
 		s.t.Fatal(err)
 	}
 	shop := shop{client: client}
-	shop.dead = s.enqueue(client, queue.Request{Type: "mail.send", Queue: "mail", Payload: map[string]any{"to": "kim"}, MaxAttempts: 1, Tags: []string{"eu", "vip"},
+	shop.dead = s.enqueue(client, queue.Request{Type: "mail.send", Queue: "mail", Payload: map[string]any{"to": "cus_7"}, MaxAttempts: 1, Tags: []string{"eu", "vip"},
 		Admission: queue.Idempotency{Key: "order-1001-confirmation-mail", Scope: "orders"}})
 	shop.succeeded = s.enqueue(client, queue.Request{Type: "order.place", Payload: json.RawMessage(`{"id": 1001, "amount": 0.10}`)})
 	worker, err := queue.NewWorker(client, queue.WorkerConfig{Queues: map[string]int{"mail": 1, "default": 1}, ID: "worker-1"})
@@ -144,7 +144,7 @@ func (s *transcript) open() shop {
 	})
 	queue.Handle(worker, "order.place", func(context.Context, *queue.Job[json.RawMessage]) error { return nil })
 	s.work(worker, "SELECT count(*) = 2 FROM onceq.finished")
-	shop.ready = s.enqueue(client, queue.Request{Type: "order.ship", Payload: 1001, Priority: 7, ConcurrencyKey: "kim"})
+	shop.ready = s.enqueue(client, queue.Request{Type: "order.ship", Payload: 1001, Priority: 7, ConcurrencyKey: "cus_7"})
 	shop.scheduled = s.enqueue(client, queue.Request{Type: "invoice.remind", Queue: "mail",
 		RunAt: time.Date(2099, 3, 1, 12, 0, 0, 0, time.UTC), Deadline: time.Date(2099, 3, 2, 12, 0, 0, 0, time.UTC)})
 	shop.debounced = s.enqueue(client, queue.Request{Type: "reindex", Admission: queue.Debounce{Key: "document-77", Window: 24 * time.Hour}})

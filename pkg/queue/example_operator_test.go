@@ -25,7 +25,7 @@ func ExampleClient_Redrive() {
 		fmt.Println(dead.Type, dead.State, dead.LastError)
 		for range 2 {
 			res, err := client.Redrive(ctx, queue.RedriveRequest{
-				JobID: dead.ID, RequestID: "incident 42", Actor: "kim", Reason: "late is better than never",
+				JobID: dead.ID, RequestID: "incident 42", Actor: "oncall", Reason: "late is better than never",
 			})
 			fmt.Println(res.Status, err)
 		}
@@ -40,7 +40,7 @@ func ExampleClient_Redrive() {
 func ExampleClient_RedriveMany() {
 	req := queue.RedriveManyRequest{
 		Filter:    queue.JobFilter{Queue: "nobody's", Error: "timeout", Since: time.Now().Add(-24 * time.Hour)},
-		RequestID: "incident 43", Actor: "kim", Reason: "the mail server is back", Limit: 5000,
+		RequestID: "incident 43", Actor: "oncall", Reason: "the mail server is back", Limit: 5000,
 		DryRun: true,
 	}
 	res, err := client.RedriveMany(ctx, req)
