@@ -54,6 +54,8 @@ type MaintenanceReport struct{ Tasks []TaskReport }
 
 // TaskReport is one task's part of a pass.
 type TaskReport struct {
+	// Name is expired_leases, deadlines, expired_bindings, finished_jobs, events or
+	// redrives.
 	Name string
 	// Rows is how many rows it changed, also when it failed later.
 	Rows int64

@@ -22,7 +22,8 @@ const (
 	maxMaxRunningPerKey = 1_000
 )
 
-// SetQueue sets a queue's caps. What runs already goes on.
+// SetQueue sets a queue's caps. What runs already goes on. The name is bounded
+// like a request's Queue, and the queue need not have any jobs yet.
 func (c *Client) SetQueue(ctx context.Context, name string, s QueueSettings) error {
 	var wrong problems
 	wrong.name("queue", name)
@@ -34,12 +35,13 @@ func (c *Client) SetQueue(ctx context.Context, name string, s QueueSettings) err
 }
 
 // PauseQueue stops claims from a queue; what runs goes on, and requests are
-// accepted as before.
+// accepted as before. A queue that is paused already stays so. The name is as
+// with SetQueue.
 func (c *Client) PauseQueue(ctx context.Context, name string) error {
 	return c.setPaused(ctx, "pause queue", name, true)
 }
 
-// ResumeQueue lets claims from a queue go on.
+// ResumeQueue lets claims from a queue go on. One that is not paused stays as it is.
 func (c *Client) ResumeQueue(ctx context.Context, name string) error {
 	return c.setPaused(ctx, "resume queue", name, false)
 }
