@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
@@ -87,10 +89,15 @@ func (a *app) writeJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// render shows a table, unless programs get JSON in its place.
+// render shows a table, unless programs get JSON in its place, and tells where
+// the rest is if it had to be cut.
 func (a *app) render(t table.Writer) {
-	if !a.json {
-		t.Render()
+	if a.json {
+		return
+	}
+	text, style := t.Render(), t.Style()
+	if style.Size.WidthMax > 0 && strings.Contains(text, style.Box.UnfinishedRow+"\n") {
+		fmt.Fprintln(a.stderr, "onceq: the table is cut where the terminal ends; a pipe to less -S shows the rest")
 	}
 }
 
