@@ -35,7 +35,7 @@ func answers(t *testing.T, w *world, id queue.JobID, n int, order func(i int) qu
 	statuses, targets := map[queue.RedriveStatus]int{}, map[queue.JobID]bool{}
 	together(n, func(i int) {
 		r := order(i)
-		r.JobID, r.Actor, r.Reason = id, "ann", "again"
+		r.JobID, r.Actor, r.Reason = id, "oncall", "again"
 		res, err := w.client.Redrive(w.ctx, r)
 		if err != nil {
 			t.Error(err)
@@ -143,7 +143,7 @@ func TestRedrive_waits(t *testing.T) {
 			}
 			answer := make(chan queue.RedriveResult, 1)
 			go func() {
-				res, err := w.client.Redrive(w.ctx, queue.RedriveRequest{JobID: id, RequestID: "mine", Actor: "ann", Reason: "again"})
+				res, err := w.client.Redrive(w.ctx, queue.RedriveRequest{JobID: id, RequestID: "mine", Actor: "oncall", Reason: "again"})
 				if err != nil {
 					t.Error(err)
 				}
@@ -224,7 +224,7 @@ func TestRedrive_besideRetention(t *testing.T) {
 				made += int(res.Redriven)
 				return
 			}
-			res, err := w.client.Redrive(w.ctx, queue.RedriveRequest{JobID: sources[i%3], RequestID: fmt.Sprint(i), Actor: "ann", Reason: "again"})
+			res, err := w.client.Redrive(w.ctx, queue.RedriveRequest{JobID: sources[i%3], RequestID: fmt.Sprint(i), Actor: "oncall", Reason: "again"})
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {

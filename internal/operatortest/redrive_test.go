@@ -72,7 +72,7 @@ func TestRedrive_makesANewJob(t *testing.T) {
 	}
 	for _, e := range []map[string]any{on, of} {
 		request, _ := e["request"].(map[string]any)
-		if e["actor"] != "ann" || e["reason"] != "the printer is mended" || request["scope"] != "redrive" || request["length"] != 7.0 {
+		if e["actor"] != "oncall" || e["reason"] != "the printer is mended" || request["scope"] != "redrive" || request["length"] != 7.0 {
 			t.Errorf("the events say who, why and under which request: %v", e)
 		}
 	}
@@ -129,7 +129,7 @@ func TestRedrive_statuses(t *testing.T) {
 			actor, reason string
 			fields        []string
 		}{
-			{"bob", "the printer is mended", []string{"actor"}}, {"ann", "because", []string{"reason"}}, {"bob", "because", []string{"actor", "reason"}},
+			{"night shift", "the printer is mended", []string{"actor"}}, {"oncall", "because", []string{"reason"}}, {"night shift", "because", []string{"actor", "reason"}},
 		} {
 			_, err := w.client.Redrive(w.ctx, queue.RedriveRequest{JobID: id, RequestID: "order 1", Actor: c.actor, Reason: c.reason, Again: true})
 			conflict, ok := errors.AsType[*queue.RedriveConflictError](err)

@@ -106,7 +106,7 @@ func TestRedriveMany(t *testing.T) {
 		before := snapshotOf(w)
 		for _, dryRun := range []bool{true, false} {
 			r := manyOf(queue.RedriveManyRequest{RequestID: "a", DryRun: dryRun, Again: true})
-			r.Actor = "bob"
+			r.Actor = "night shift"
 			_, err := w.client.RedriveMany(w.ctx, r)
 			conflict, ok := errors.AsType[*queue.RedriveConflictError](err)
 			if !ok || conflict.Source != lotID(1) || !slices.Equal(conflict.Fields, []string{"actor"}) {

@@ -72,17 +72,17 @@ func TestRedrive_secrecy(t *testing.T) {
 		if res, err := w.client.RedriveMany(w.ctx, many); err != nil || res.Redriven+res.Replayed == 0 {
 			t.Fatal(res, err)
 		}
-		single := queue.RedriveRequest{JobID: id, RequestID: marked, Actor: "bob", Reason: "r"}
+		single := queue.RedriveRequest{JobID: id, RequestID: marked, Actor: "night shift", Reason: "r"}
 		_, conflict := w.client.Redrive(w.ctx, single)
 		if _, ok := errors.AsType[*queue.RedriveConflictError](conflict); !ok {
 			t.Fatal(conflict)
 		}
-		_, long := w.client.Redrive(w.ctx, queue.RedriveRequest{JobID: id, RequestID: strings.Repeat(marked, 20), Actor: "bob", Reason: "r"})
-		_, bad := w.client.Redrive(w.ctx, queue.RedriveRequest{JobID: id, RequestID: marked + "\xff", Actor: "bob", Reason: "r"})
+		_, long := w.client.Redrive(w.ctx, queue.RedriveRequest{JobID: id, RequestID: strings.Repeat(marked, 20), Actor: "night shift", Reason: "r"})
+		_, bad := w.client.Redrive(w.ctx, queue.RedriveRequest{JobID: id, RequestID: marked + "\xff", Actor: "night shift", Reason: "r"})
 		gone, cancel := context.WithCancel(w.ctx)
 		cancel()
 		_, ended := w.client.Redrive(gone, single)
-		many.Actor = "bob"
+		many.Actor = "night shift"
 		_, manyConflict := w.client.RedriveMany(w.ctx, many)
 		for _, err := range []error{conflict, long, bad, ended, manyConflict} {
 			if err == nil {

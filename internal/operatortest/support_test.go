@@ -139,28 +139,10 @@ func (w *world) dead(text string, rs ...queue.Request) []queue.JobID {
 	return ids
 }
 
-// age moves everything that the database knows about time into the past.
+// age lets time pass: see [pgtest.Age].
 func (w *world) age(by time.Duration) {
 	w.t.Helper()
-	err := pgx.BeginFunc(w.ctx, w.pool, func(tx pgx.Tx) error {
-		for _, sql := range []string{
-			"UPDATE onceq.binding SET accepted_at = accepted_at - $1::interval, expires_at = expires_at - $1::interval",
-			"UPDATE onceq.job SET accepted_at = accepted_at - $1::interval, run_at = run_at - $1::interval, deadline = deadline - $1::interval",
-			"UPDATE onceq.pending SET ready_at = ready_at - $1::interval, deadline = deadline - $1::interval",
-			"UPDATE onceq.running SET claimed_at = claimed_at - $1::interval, lease_until = lease_until - $1::interval, deadline = deadline - $1::interval",
-			"UPDATE onceq.finished SET finished_at = finished_at - $1::interval, claimed_at = claimed_at - $1::interval",
-			"UPDATE onceq.event SET at = at - $1::interval",
-			"UPDATE onceq.redrive SET at = at - $1::interval",
-		} {
-			if _, err := tx.Exec(w.ctx, sql, by); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	pgtest.Age(w.t, w.pool, by)
 }
 
 func (w *world) maintain() {
@@ -183,7 +165,7 @@ func (w *world) redrive(id queue.JobID, request string, want queue.RedriveStatus
 func (w *world) order(r queue.RedriveRequest, want queue.RedriveStatus) queue.JobID {
 	w.t.Helper()
 	if r.Actor == "" {
-		r.Actor = "ann"
+		r.Actor = "oncall"
 	}
 	if r.Reason == "" {
 		r.Reason = "the printer is mended"
@@ -212,7 +194,7 @@ func manyOf(r queue.RedriveManyRequest) queue.RedriveManyRequest {
 	if r.RequestID == "" {
 		r.RequestID = "the whole lot"
 	}
-	r.Actor, r.Reason = "ann", "the printer is mended"
+	r.Actor, r.Reason = "oncall", "the printer is mended"
 	if r.Limit == 0 {
 		r.Limit = 1000
 	}
