@@ -76,7 +76,8 @@ func (c *Client) Enqueue(ctx context.Context, req Request) (JobID, error) {
 
 // EnqueueWithResult hands over a request and says what was decided. An accepted
 // request is one statement and one round trip, and so is a replay, which writes
-// and locks nothing.
+// and locks nothing. A lost race, an expired key, and a new key after a row of
+// repeats take a second one.
 //
 // Errors: ErrInvalidRequest before anything is sent; an
 // [EnqueueIdempotencyConflictError] when the key is owned by a different
