@@ -111,7 +111,7 @@ func (a *app) jobTable(j queue.JobInfo) {
 	row("tags", clean(strings.Join(j.Tags, ", ")))
 	row("concurrency key", clean(j.ConcurrencyKey))
 	if j.Key != nil {
-		row("key", j.Key.String())
+		row("key", keyText(*j.Key))
 	}
 	row("redrive of", string(j.RedriveOf))
 	row("redriven as", string(j.RedrivenAs))
@@ -143,7 +143,7 @@ func details(text json.RawMessage) string {
 func detail(value json.RawMessage) string {
 	var ref queue.KeyRef
 	if json.Unmarshal(value, &ref) == nil && ref.Digest != "" {
-		return strings.TrimPrefix(ref.String(), "key ")
+		return keyText(ref)
 	}
 	var s string
 	if json.Unmarshal(value, &s) != nil {
@@ -154,6 +154,9 @@ func detail(value json.RawMessage) string {
 	}
 	return cell(s)
 }
+
+// keyText is a key beside a name that says what it is.
+func keyText(ref queue.KeyRef) string { return strings.TrimPrefix(ref.String(), "key ") }
 
 // block shows a text of several lines under its name.
 func (a *app) block(name, value string) {

@@ -153,7 +153,7 @@ func (a *app) keysShow(ctx context.Context, scope, key string) error {
 		default:
 			t := a.newTable()
 			t.AppendRows([]table.Row{
-				{"key", b.Key},
+				{"key", keyText(b.Key)},
 				{"mode", b.Mode},
 				{"job", b.JobID},
 				{"accepted", instant(b.AcceptedAt)},

@@ -48,7 +48,7 @@ func (p *problems) filter(f JobFilter) {
 	switch f.State {
 	case "", StateScheduled, StateReady, StateRunning, StateSucceeded, StateDead, StateCancelled:
 	default:
-		p.add("state", "not one of the six states")
+		p.add("state", "allowed are scheduled, ready, running, succeeded, dead and cancelled")
 	}
 	p.instant("since", f.Since)
 	p.instant("until", f.Until)
