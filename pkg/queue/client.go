@@ -114,9 +114,10 @@ func (c *Client) EnqueueTx(ctx context.Context, tx Tx, req Request) (Result, err
 	return results[0], nil
 }
 
-// EnqueueMany hands over up to 1,000 requests at once, all or nothing; result i
-// is for request i. Requests of one batch with one key are decided as if sent
-// one after the other. Invalid requests are all reported, each as a
+// EnqueueMany hands over up to 1,000 requests at once, with payloads of at most
+// 256 MiB together, all or nothing; result i is for request i. Requests of one
+// batch with one key are decided as if sent one after the other; under two
+// admissions they are invalid. Invalid requests are all reported, each as a
 // [RequestError]; so are conflicts, up to 20 of them. An empty batch makes no
 // query.
 func (c *Client) EnqueueMany(ctx context.Context, reqs []Request) ([]Result, error) {
