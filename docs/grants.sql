@@ -43,7 +43,7 @@ GRANT SELECT, DELETE, UPDATE (run_at) ON onceq.job TO onceq_worker;
 GRANT SELECT, INSERT, DELETE, UPDATE (deadline) ON onceq.pending TO onceq_worker;
 GRANT SELECT, INSERT, DELETE, UPDATE (lease_until) ON onceq.running TO onceq_worker;
 GRANT SELECT, INSERT, DELETE, UPDATE (error) ON onceq.finished TO onceq_worker;
-GRANT SELECT (ctid, accepted_at, expires_at, job_id, mode, dead, key_hash, scope), DELETE, UPDATE (dead) ON onceq.binding TO onceq_worker;
+GRANT SELECT (ctid, expires_at, job_id, mode, key_hash, scope), DELETE, UPDATE (dead) ON onceq.binding TO onceq_worker;
 GRANT SELECT, INSERT, DELETE ON onceq.event TO onceq_worker;
 GRANT SELECT, INSERT, DELETE ON onceq.checkpoint TO onceq_worker;
 GRANT SELECT, UPDATE (version) ON onceq.queue TO onceq_worker;

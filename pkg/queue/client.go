@@ -18,9 +18,9 @@ import (
 // concurrent use, holds no connection and needs no closing.
 type Client struct {
 	pool       *pgxpool.Pool
-	own        *db.Queries // on the pool
-	prepares   bool        // the pool prepares statements
-	fresh      *db.Queries // the same, each statement planned anew
+	own        *db.Queries       // on the pool
+	fresh      *db.Queries       // the same, each statement planned anew
+	planning   pgx.QueryExecMode // of fresh; 0: as the pool's
 	schema     string
 	log        *slog.Logger
 	hashers    []keyHasher // of keys, the newest secret's first
@@ -55,7 +55,7 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("queue: new client: %w", err)
 	}
 	c := &Client{pool: pool, schema: cfg.Schema, log: cfg.Logger, maxPayload: cfg.MaxPayloadBytes, retention: cfg.Retention}
-	c.prepares = pool.Config().ConnConfig.DefaultQueryExecMode == pgx.QueryExecModeCacheStatement
+	c.planning = planningMode(pool.Config().ConnConfig)
 	c.own, c.fresh = c.queries(pool), c.planned(pool)
 	for _, secret := range append([][]byte{cfg.KeySecret}, cfg.PreviousKeySecrets...) {
 		c.hashers = append(c.hashers, newKeyHasher(secret))

@@ -13,15 +13,30 @@ import (
 // the tables as they are. A prepared statement keeps a plan that was made when a
 // table was small, perhaps empty, and would scan it still when it has grown;
 // operators' statements are few, and planning them is cheap beside that.
-type fresh struct{ db.DBTX }
+type fresh struct {
+	db.DBTX
+	mode pgx.QueryExecMode
+}
 
-// planned is tx for operators' statements. Where the pool prepares no statements,
-// nothing is to be done.
+// planningMode is how pgx sends a statement that is not kept: described once,
+// where the pool's connections remember descriptions. It is 0 where they prepare
+// no statements anyway.
+func planningMode(cfg *pgx.ConnConfig) pgx.QueryExecMode {
+	switch {
+	case cfg.DefaultQueryExecMode != pgx.QueryExecModeCacheStatement:
+		return 0
+	case cfg.DescriptionCacheCapacity > 0:
+		return pgx.QueryExecModeCacheDescribe
+	}
+	return pgx.QueryExecModeDescribeExec
+}
+
+// planned is tx for operators' statements.
 func (c *Client) planned(tx db.DBTX) *db.Queries {
-	if !c.prepares {
+	if c.planning == 0 {
 		return c.queries(tx)
 	}
-	return c.queries(fresh{tx})
+	return c.queries(fresh{tx, c.planning})
 }
 
 // byIndex reads in a transaction whose statements go along indexes only.
@@ -35,10 +50,7 @@ func (c *Client) byIndex(ctx context.Context, read func(q *db.Queries) error) er
 	})
 }
 
-// args asks for a statement that is described once and not kept.
-func (fresh) args(args []any) []any {
-	return append([]any{pgx.QueryExecModeCacheDescribe}, args...)
-}
+func (f fresh) args(args []any) []any { return append([]any{f.mode}, args...) }
 
 func (f fresh) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
 	return f.DBTX.Exec(ctx, sql, f.args(args)...)

@@ -12,7 +12,8 @@ import (
 // RedriveManyRequest is an operator's order to redrive the dead letters that fit
 // a filter, oldest death first.
 type RedriveManyRequest struct {
-	// Filter says which, as for DeadLetters. Its State and WithPayload are ignored.
+	// Filter says which, as for DeadLetters; the zero value is all of them. Its State
+	// and WithPayload are ignored.
 	Filter JobFilter
 	// RequestID, Actor, Reason and Again are as in RedriveRequest.
 	RequestID, Actor, Reason string
