@@ -1,9 +1,7 @@
 package queue
 
 import (
-	"encoding/json"
 	"fmt"
-	"log/slog"
 	"time"
 )
 
@@ -51,6 +49,14 @@ const (
 	// so that the caller may try again; a job that succeeded keeps it.
 	ReleaseDead
 )
+
+// String is "expiry", "finished" or "dead".
+func (r Release) String() string {
+	if r < ReleaseExpiry || r > ReleaseDead {
+		return fmt.Sprintf("Release(%d)", int(r))
+	}
+	return [...]string{"expiry", "finished", "dead"}[r]
+}
 
 // Debounce keeps one pending job for a key and lets every request until it
 // starts replace its definition: the latest wins. The window sets the run time,
@@ -128,57 +134,3 @@ func (a Debounce) admission() admission {
 func (a Throttle) admission() admission {
 	return admission{mode: modeThrottle, key: a.Key, scope: defaultScope(a.Scope), retention: a.Window}
 }
-
-// shown is what printing an admission gives in place of the key. It has no
-// digest: that needs the client's secret, and one made without it could be
-// tested against guesses.
-type shown struct {
-	Admission string `json:"admission"`
-	Scope     string `json:"scope"`
-	Preview   string `json:"preview"`
-	Length    int    `json:"length"`
-	Retention string `json:"retention"`
-}
-
-func (a admission) shown() shown {
-	p, n := preview(a.key)
-	return shown{Admission: a.mode.String(), Scope: a.scope, Preview: p, Length: n, Retention: a.retention.String()}
-}
-
-func (a admission) format(s fmt.State) {
-	v := a.shown()
-	fmt.Fprintf(s, "%s{key %q, %d characters, scope %q, %s}", v.Admission, v.Preview, v.Length, v.Scope, v.Retention)
-}
-
-func (a admission) logValue() slog.Value {
-	v := a.shown()
-	return slog.GroupValue(slog.String("admission", v.Admission), slog.String("scope", v.Scope),
-		slog.String("preview", v.Preview), slog.Int("length", v.Length), slog.String("retention", v.Retention))
-}
-
-// Format shows the admission without its key, whatever the verb.
-func (a Idempotency) Format(s fmt.State, _ rune) { a.admission().format(s) }
-
-// Format shows the admission without its key, whatever the verb.
-func (a Debounce) Format(s fmt.State, _ rune) { a.admission().format(s) }
-
-// Format shows the admission without its key, whatever the verb.
-func (a Throttle) Format(s fmt.State, _ rune) { a.admission().format(s) }
-
-// LogValue shows the admission without its key.
-func (a Idempotency) LogValue() slog.Value { return a.admission().logValue() }
-
-// LogValue shows the admission without its key.
-func (a Debounce) LogValue() slog.Value { return a.admission().logValue() }
-
-// LogValue shows the admission without its key.
-func (a Throttle) LogValue() slog.Value { return a.admission().logValue() }
-
-// MarshalJSON shows the admission without its key; it can't be read back.
-func (a Idempotency) MarshalJSON() ([]byte, error) { return json.Marshal(a.admission().shown()) }
-
-// MarshalJSON shows the admission without its key; it can't be read back.
-func (a Debounce) MarshalJSON() ([]byte, error) { return json.Marshal(a.admission().shown()) }
-
-// MarshalJSON shows the admission without its key; it can't be read back.
-func (a Throttle) MarshalJSON() ([]byte, error) { return json.Marshal(a.admission().shown()) }
