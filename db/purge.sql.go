@@ -9,20 +9,6 @@ import (
 	"context"
 )
 
-const beginPurge = `-- name: BeginPurge :one
-SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"+00"')::text AS at
-`
-
-// BeginPurge reads the clock: what is accepted later is not purged, so a purge
-// ends however much is enqueued meanwhile. Times of a purge cross as text that
-// every session reads alike: Go's microseconds don't reach PostgreSQL's last years.
-func (q *Queries) BeginPurge(ctx context.Context) (string, error) {
-	row := q.db.QueryRow(ctx, beginPurge)
-	var at string
-	err := row.Scan(&at)
-	return at, err
-}
-
 const listPending = `-- name: ListPending :many
 SELECT
   p.queue, p.priority, to_char(p.ready_at AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"+00"')::text AS ready_at, p.job_id::text AS job_id, p.type

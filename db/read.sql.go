@@ -83,12 +83,12 @@ func (q *Queries) GetEvents(ctx context.Context, jobID string) ([]GetEventsRow, 
 	return items, nil
 }
 
-const getJob = `-- name: GetJob :one
+const getJobs = `-- name: GetJobs :many
 SELECT
   j.id::text AS id, j.queue, j.type, j.priority, j.max_attempts, j.concurrency_key,
   extract(epoch FROM j.accepted_at)::text AS accepted_at, extract(epoch FROM j.run_at)::text AS run_at,
   coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
-  j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags,
+  coalesce(to_jsonb(j.tags), '[]')::text AS tags,
   j.key_scope, j.key_preview, j.key_length, coalesce(encode(j.key_hash, 'hex'), '')::text AS key_hash,
   (CASE
     WHEN f.state = 1 THEN 'succeeded'
@@ -106,16 +106,30 @@ SELECT
   coalesce(f.error, (
     SELECT e.details->>'error' FROM onceq.event AS e
     WHERE e.job_id = j.id AND e.kind = 'retry_scheduled' ORDER BY e.at DESC LIMIT 1
-  ), '')::text AS last_error
-FROM onceq.job AS j
-LEFT JOIN onceq.finished AS f ON f.job_id = j.id
-LEFT JOIN onceq.running AS r ON r.job_id = j.id
-LEFT JOIN onceq.pending AS p
-  ON p.queue = j.queue AND p.priority = j.priority AND p.ready_at = greatest(j.run_at, j.accepted_at) AND p.job_id = j.id
-WHERE j.id = $1::uuid
+  ), '')::text AS last_error,
+  coalesce((SELECT d.source_id FROM onceq.redrive AS d WHERE d.target_id = j.id)::text, '')::text AS redrive_of,
+  coalesce((SELECT d.target_id FROM onceq.redrive AS d WHERE d.source_id = j.id ORDER BY d.ordinal DESC LIMIT 1)::text, '')::text AS redriven_as
+FROM ROWS FROM (unnest($1::uuid[])) WITH ORDINALITY AS asked (id, ord)
+CROSS JOIN LATERAL (
+  SELECT
+    o.id, o.accepted_at, o.run_at, o.deadline, o.priority, o.max_attempts, o.queue, o.type, o.tags, o.concurrency_key,
+    o.key_scope, o.key_preview, o.key_length, o.key_hash
+  FROM onceq.job AS o
+  WHERE o.id = asked.id
+  OFFSET 0
+) AS j
+LEFT JOIN LATERAL (SELECT o.finished_at, o.claimed_at, o.job_id, o.state, o.attempt, o.worker_id, o.error FROM onceq.finished AS o WHERE o.job_id = j.id OFFSET 0) AS f ON true
+LEFT JOIN LATERAL (SELECT o.claimed_at, o.lease_until, o.deadline, o.cancel_requested_at, o.job_id, o.fence, o.attempt, o.slot, o.queue, o.worker_id, o.concurrency_key FROM onceq.running AS o WHERE o.job_id = j.id OFFSET 0) AS r ON true
+LEFT JOIN LATERAL (
+  SELECT o.ready_at, o.job_id, o.deadline, o.attempt, o.priority, o.fence, o.queue, o.type, o.concurrency_key
+  FROM onceq.pending AS o
+  WHERE o.queue = j.queue AND o.priority = j.priority AND o.ready_at = greatest(j.run_at, j.accepted_at) AND o.job_id = j.id
+  OFFSET 0
+) AS p ON true
+ORDER BY asked.ord
 `
 
-type GetJobRow struct {
+type GetJobsRow struct {
 	ID             string
 	Queue          string
 	Type           string
@@ -125,7 +139,6 @@ type GetJobRow struct {
 	AcceptedAt     string
 	RunAt          string
 	Deadline       string
-	Payload        string
 	Tags           string
 	KeyScope       *string
 	KeyPreview     *string
@@ -138,38 +151,89 @@ type GetJobRow struct {
 	LastClaimedAt  string
 	RunningSince   string
 	LastError      string
+	RedriveOf      string
+	RedrivenAs     string
 }
 
-// GetJob reads one job by primary key. Instants are seconds since 1970 in decimal
-// digits, which no DateStyle, TimeZone or driver reads otherwise. Where it stands follows from the table
-// that holds its place, each found by primary key; a waiting job's own columns
-// are that key, and the clock tells scheduled from ready.
-func (q *Queries) GetJob(ctx context.Context, jobID string) (GetJobRow, error) {
-	row := q.db.QueryRow(ctx, getJob, jobID)
-	var i GetJobRow
-	err := row.Scan(
-		&i.ID,
-		&i.Queue,
-		&i.Type,
-		&i.Priority,
-		&i.MaxAttempts,
-		&i.ConcurrencyKey,
-		&i.AcceptedAt,
-		&i.RunAt,
-		&i.Deadline,
-		&i.Payload,
-		&i.Tags,
-		&i.KeyScope,
-		&i.KeyPreview,
-		&i.KeyLength,
-		&i.KeyHash,
-		&i.State,
-		&i.Attempt,
-		&i.WorkerID,
-		&i.FinishedAt,
-		&i.LastClaimedAt,
-		&i.RunningSince,
-		&i.LastError,
-	)
-	return i, err
+// GetJobs reads jobs by primary key, in the order asked for. Instants are seconds since
+// 1970 in decimal digits, which no DateStyle, TimeZone or driver reads otherwise.
+// Where a job stands follows from the table that holds its place, each found by
+// primary key; a waiting job's own columns are that key, and the clock tells
+// scheduled from ready. OFFSET 0 keeps the look-ups one by one, whatever the
+// planner thinks of the tables. Payloads are read by GetPayloads, so that a role
+// without the right to them can read all else.
+func (q *Queries) GetJobs(ctx context.Context, ids []string) ([]GetJobsRow, error) {
+	rows, err := q.db.Query(ctx, getJobs, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []GetJobsRow{}
+	for rows.Next() {
+		var i GetJobsRow
+		if err := rows.Scan(
+			&i.ID,
+			&i.Queue,
+			&i.Type,
+			&i.Priority,
+			&i.MaxAttempts,
+			&i.ConcurrencyKey,
+			&i.AcceptedAt,
+			&i.RunAt,
+			&i.Deadline,
+			&i.Tags,
+			&i.KeyScope,
+			&i.KeyPreview,
+			&i.KeyLength,
+			&i.KeyHash,
+			&i.State,
+			&i.Attempt,
+			&i.WorkerID,
+			&i.FinishedAt,
+			&i.LastClaimedAt,
+			&i.RunningSince,
+			&i.LastError,
+			&i.RedriveOf,
+			&i.RedrivenAs,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const getPayloads = `-- name: GetPayloads :many
+SELECT j.id::text AS id, j.payload::text AS payload
+FROM ROWS FROM (unnest($1::uuid[])) AS asked (id)
+CROSS JOIN LATERAL (SELECT o.id, o.payload FROM onceq.job AS o WHERE o.id = asked.id OFFSET 0) AS j
+`
+
+type GetPayloadsRow struct {
+	ID      string
+	Payload string
+}
+
+// GetPayloads reads the payloads of jobs by primary key.
+func (q *Queries) GetPayloads(ctx context.Context, ids []string) ([]GetPayloadsRow, error) {
+	rows, err := q.db.Query(ctx, getPayloads, ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []GetPayloadsRow{}
+	for rows.Next() {
+		var i GetPayloadsRow
+		if err := rows.Scan(&i.ID, &i.Payload); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

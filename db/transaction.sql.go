@@ -9,6 +9,19 @@ import (
 	"context"
 )
 
+const planByIndex = `-- name: PlanByIndex :exec
+SELECT set_config('enable_seqscan', 'off', true), set_config('enable_bitmapscan', 'off', true), set_config('jit', 'off', true)
+`
+
+// PlanByIndex keeps the rest of the running transaction to index scans, and from
+// compiling. A list or a count stops after a bounded piece of an index; a plan
+// that reads and sorts the whole range instead looks as cheap to a planner whose
+// statistics are behind.
+func (q *Queries) PlanByIndex(ctx context.Context) error {
+	_, err := q.db.Exec(ctx, planByIndex)
+	return err
+}
+
 const releaseSavepoint = `-- name: ReleaseSavepoint :exec
 RELEASE SAVEPOINT onceq_batch
 `

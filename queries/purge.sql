@@ -1,9 +1,3 @@
--- name: BeginPurge :one
--- BeginPurge reads the clock: what is accepted later is not purged, so a purge
--- ends however much is enqueued meanwhile. Times of a purge cross as text that
--- every session reads alike: Go's microseconds don't reach PostgreSQL's last years.
-SELECT to_char(clock_timestamp() AT TIME ZONE 'UTC', 'YYYY-MM-DD HH24:MI:SS.US"+00"')::text AS at;
-
 -- name: ListPending :many
 -- ListPending takes one step of a walk over all waiting jobs, along the primary
 -- key from where the last step ended.

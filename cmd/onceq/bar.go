@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"strconv"
 	"strings"
 	"time"
@@ -11,19 +10,25 @@ import (
 )
 
 // bar is a progress bar on a terminal: of the bytes of an input whose size is
-// known, otherwise of the lines so far. What is written to it scrolls by above
-// the bar. A nil bar shows nothing.
+// known, otherwise of the things done so far. What is written to it scrolls by
+// above the bar. A nil bar shows nothing.
 type bar struct {
 	writer  progress.Writer
 	tracker *progress.Tracker
+	things  string
 	bytes   bool
 	done    chan struct{} // closed when nothing more is drawn
 }
 
-// newBar begins to draw a bar on w. size is in bytes, 0 for unknown.
-func newBar(w io.Writer, size int64) *bar {
-	b := &bar{writer: progress.NewWriter(), bytes: size > 0, done: make(chan struct{})}
-	b.tracker = &progress.Tracker{Message: "0 lines", Total: size, AutoStopDisabled: true}
+// newBar begins to draw a bar about things on stderr. size is in bytes, 0 for
+// unknown. It is nil where nobody watches: a bar would run through JSON on the
+// same terminal, and a dumb one can't move its cursor.
+func (a *app) newBar(things string, size int64) *bar {
+	if !isTerminal(a.stderr) || a.json && isTerminal(a.stdout) || a.getenv("TERM") == "dumb" {
+		return nil
+	}
+	b := &bar{writer: progress.NewWriter(), things: things, bytes: size > 0, done: make(chan struct{})}
+	b.tracker = &progress.Tracker{Message: "0 " + things, Total: size, AutoStopDisabled: true}
 	if b.bytes {
 		b.tracker.Units = progress.UnitsBytes
 	}
@@ -33,9 +38,11 @@ func newBar(w io.Writer, size int64) *bar {
 	style.Options.ErrorString = "stopped"
 	style.Options.TimeDonePrecision = time.Millisecond
 	style.Options.TimeInProgressPrecision = 100 * time.Millisecond
-	style.Colors.Tracker = text.Colors{text.FgGreen}
+	if a.coloured(a.stderr) {
+		style.Colors.Tracker = text.Colors{text.FgGreen}
+	}
 	b.writer.SetStyle(style)
-	b.writer.SetOutputWriter(w)
+	b.writer.SetOutputWriter(a.stderr)
 	b.writer.SetTrackerLength(30)
 	b.writer.SetUpdateFrequency(100 * time.Millisecond)
 	b.writer.AppendTracker(b.tracker)
@@ -46,16 +53,16 @@ func newBar(w io.Writer, size int64) *bar {
 	return b
 }
 
-// set moves the bar.
-func (b *bar) set(read int64, lines int) {
+// set moves the bar to so many things done and, of a known input, bytes read.
+func (b *bar) set(read, things int64) {
 	if b == nil {
 		return
 	}
-	b.tracker.UpdateMessage(strconv.Itoa(lines) + " lines")
+	b.tracker.UpdateMessage(strconv.FormatInt(things, 10) + " " + b.things)
 	if b.bytes {
 		b.tracker.SetValue(read)
 	} else {
-		b.tracker.SetValue(int64(lines))
+		b.tracker.SetValue(things)
 	}
 }
 

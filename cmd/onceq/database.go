@@ -5,11 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -58,13 +62,41 @@ func (a *app) open(ctx context.Context, connections int) (database, error) {
 	if err != nil {
 		return database{}, err
 	}
-	if err := pool.Ping(ctx); err != nil {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
 		pool.Close()
 		return database{}, err
 	}
-	return database{pool: pool, place: place{
-		Host: cfg.ConnConfig.Host, Port: cfg.ConnConfig.Port, Database: cfg.ConnConfig.Database, Schema: a.schema,
-	}}, nil
+	defer conn.Release()
+	return database{pool: pool, place: a.placeOf(conn.Conn().PgConn().Conn().RemoteAddr(), cfg.ConnConfig)}, nil
+}
+
+// placeOf is where a connection leads. Of a URL with several hosts only its
+// address tells which one it is.
+func (a *app) placeOf(address net.Addr, cfg *pgx.ConnConfig) place {
+	p := place{Host: cfg.Host, Port: cfg.Port, Database: cfg.Database, Schema: a.schema}
+	if p.Database == "" {
+		p.Database = cfg.User // as PostgreSQL has it
+	}
+	several := slices.ContainsFunc(cfg.Fallbacks, func(f *pgconn.FallbackConfig) bool { return f.Host != cfg.Host || f.Port != cfg.Port })
+	if tcp, ok := address.(*net.TCPAddr); ok && several {
+		p.Host, p.Port = tcp.IP.String(), uint16(tcp.Port)
+	}
+	return p
+}
+
+// connected runs f with a client on a pool of few connections.
+func (a *app) connected(ctx context.Context, f func(client *queue.Client, where place) error) error {
+	db, err := a.open(ctx, 2)
+	if err != nil {
+		return err
+	}
+	defer db.pool.Close()
+	client, err := a.client(db.pool)
+	if err != nil {
+		return err
+	}
+	return f(client, db.place)
 }
 
 // noSecret stands for the time without a secret in a list of previous ones. It
@@ -73,7 +105,7 @@ const noSecret = "none"
 
 // client returns a client on pool with the key secrets of the environment.
 func (a *app) client(pool *pgxpool.Pool) (*queue.Client, error) {
-	cfg := queue.Config{Schema: a.schema, KeySecret: []byte(a.getenv("ONCEQ_KEY_SECRET")), MaxPayloadBytes: maxLineBytes}
+	cfg := queue.Config{Schema: a.schema, KeySecret: []byte(a.getenv("ONCEQ_KEY_SECRET")), MaxPayloadBytes: handover.MaxLineBytes}
 	if previous := a.getenv("ONCEQ_PREVIOUS_KEY_SECRETS"); previous != "" {
 		for secret := range strings.SplitSeq(previous, ",") {
 			switch secret {

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -41,6 +43,28 @@ func TestDatabaseURL(t *testing.T) {
 	})
 }
 
+// The place that is shown, and whose name is to be typed, is the one connected to.
+func TestPlace(t *testing.T) {
+	t.Parallel()
+	address, err := url.Parse(pgtest.EmptyURL(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	user, port := address.User.Username(), address.Port()
+	status := func() migrateJSON {
+		t.Helper()
+		return decode(t, newCommand(t, address.String(), "migrate", "status", "--json").ends(t, exitOK).stdout.String())
+	}
+	address.Host = "127.0.0.1:1,127.0.0.1:" + port
+	if got := status(); strconv.Itoa(got.Port) != port || "/"+got.Database != address.Path {
+		t.Errorf("of two hosts the second answers, the place is %+v", got)
+	}
+	address.Host, address.Path = "127.0.0.1:"+port, ""
+	if got := status(); got.Database != user {
+		t.Errorf("without a database's name it is that of the user, the place is %+v", got)
+	}
+}
+
 // A password is in no output, however wrong the URL is.
 func TestDatabaseURLIsNotShown(t *testing.T) {
 	t.Parallel()
@@ -57,7 +81,8 @@ func TestDatabaseURLIsNotShown(t *testing.T) {
 		"host=127.0.0.1 port=1 user=u password=" + password,
 		password,
 	} {
-		for _, args := range [][]string{{"migrate", "up"}, {"migrate", "status", "--json"}, {"enqueue", "--type", "t", "--key-field", "id"}} {
+		for _, args := range [][]string{{"migrate", "up"}, {"migrate", "status", "--json"}, {"enqueue", "--type", "t", "--key-field", "id"},
+			{"jobs", "list"}, {"dead", "list"}, {"keys", "show", "--key", "k"}, {"purge", "--all", "--yes"}, {"queues", "pause", "q"}, {"stats"}, {"maintain"}} {
 			c := here(t, url, args...)
 			if c.code == exitOK {
 				t.Errorf("onceq %v worked with a URL that leads nowhere", args)
@@ -66,6 +91,16 @@ func TestDatabaseURLIsNotShown(t *testing.T) {
 			if all := c.stdout.String() + c.stderr.String(); strings.Contains(all, password) {
 				t.Errorf("the password is shown for %q:\n%s", url, all)
 			}
+		}
+	}
+}
+
+func TestDoctorShowsNoPassword(t *testing.T) {
+	t.Parallel()
+	for _, args := range [][]string{{"doctor"}, {"doctor", "--json"}} {
+		c := here(t, nowhere, args...).ended(t, exitCritical)
+		if all := c.stdout.String() + c.stderr.String(); strings.Contains(all, "hunter2") {
+			t.Errorf("the password is shown:\n%s", all)
 		}
 	}
 }

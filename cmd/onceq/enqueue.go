@@ -9,22 +9,9 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-)
 
-// enqueueFlags are the flags of onceq enqueue.
-type enqueueFlags struct {
-	file      string
-	jobType   string
-	typeField string
-	keyField  string
-	queue     string
-	scope     string
-	ttl       time.Duration
-	priority  int
-	tags      []string
-	batch     int
-	workers   int
-}
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
+)
 
 const enqueueLong = `enqueue reads JSON objects, one a line, and makes each a request: the whole
 line is the payload, and the member that --key-field names is the key. The first
@@ -50,9 +37,15 @@ Lines are sent in batches, two at a time. Lines with one key are always decided
 in the order of the input. Jobs of different keys may stand in the queue in
 another order; with --workers 1, which is slower, they keep it.
 
-Exit codes: 0 all accepted or replayed, 1 failed, 2 wrong usage, 3 some
-conflicts, 4 some invalid lines. With both conflicts and invalid lines it is 4;
-the summary counts each.`
+With --debounce the latest line of a key wins: it replaces the job of the
+earlier one, which keeps its id, until that job starts. A line that comes too
+late is reported as non_replaceable and changes nothing; --follow-up makes a new
+job of it. With --throttle equal lines of a key are coalesced into the first
+one's job.
+
+Exit codes: 0 each line is a job's, 1 failed, 2 wrong usage, 3 some conflicts or
+non_replaceable lines, 4 some invalid lines. With both it is 4; the summary
+counts each.`
 
 func (a *app) enqueueCommand() *cobra.Command {
 	var f enqueueFlags
@@ -62,6 +55,8 @@ func (a *app) enqueueCommand() *cobra.Command {
 		Long:  enqueueLong,
 		Example: `  onceq enqueue --type webhook --key-field id --file deliveries.ndjson
   onceq enqueue --type-field type --key-field data.object.id --scope payments < deliveries.ndjson
+  onceq enqueue --type reindex --key-field document --debounce 5s --max-wait 1m --file changes.ndjson
+  onceq enqueue --type alert --key-field host --throttle 10m < alerts.ndjson
   tail -f deliveries.ndjson | onceq enqueue --type webhook --key-field id --queue webhooks --json`,
 		Args: cobra.NoArgs,
 		RunE: a.command(func(cmd *cobra.Command) error { return a.enqueue(cmd, f) }),
@@ -74,15 +69,26 @@ func (a *app) enqueueCommand() *cobra.Command {
 	flags.StringVar(&f.typeField, "type-field", "", "`path` of the member that is the job's type")
 	flags.StringVar(&f.queue, "queue", "", "`queue` of the jobs (default \"default\")")
 	flags.StringVar(&f.scope, "scope", "", "`scope` of the keys (default \"default\")")
-	flags.DurationVar(&f.ttl, "ttl", 24*time.Hour, "how long a key answers, such as 90s or 720h")
+	flags.DurationVar(&f.ttl, "ttl", 24*time.Hour, "how long a key answers,\nsuch as 90s or 720h")
+	flags.StringVar(&f.release, "release", "expiry", "`when` a key is free: expiry (after --ttl only),\nfinished (its job has ended) or dead (its job\ndied or was cancelled)")
+	flags.DurationVar(&f.debounce, "debounce", 0, "the latest line of a key wins: its job runs this\nlong after it")
+	flags.BoolVar(&f.hold, "hold", false, "with --debounce: later lines don't move the run time")
+	flags.DurationVar(&f.maxWait, "max-wait", 0, "with --debounce: later lines move the run time at\nmost this far from the first")
+	flags.BoolVar(&f.followUp, "follow-up", false, "with --debounce: a line whose job has started or\nended makes a new job")
+	flags.DurationVar(&f.throttle, "throttle", 0, "the first line of a key wins: equal ones are\ndropped for this long")
 	flags.IntVar(&f.priority, "priority", 0, "priority of the jobs, 0 to 100; higher runs first")
 	flags.StringArrayVar(&f.tags, "tag", nil, "`tag` of the jobs; may be given again")
 	flags.IntVar(&f.batch, "batch", 500, "lines sent at once, 1 to 1000")
 	flags.IntVar(&f.workers, "workers", 2, "batches sent side by side, 1 to 16")
 	cmd.MarkFlagsOneRequired("type", "type-field")
 	cmd.MarkFlagsMutuallyExclusive("type", "type-field")
+	// Three modes, of which a run has one.
+	cmd.MarkFlagsMutuallyExclusive("debounce", "throttle", "ttl")
+	cmd.MarkFlagsMutuallyExclusive("debounce", "throttle", "release")
 	must(cmd.MarkFlagRequired("key-field"))
 	must(cmd.MarkFlagFilename("file", "ndjson", "jsonl", "json"))
+	must(cmd.RegisterFlagCompletionFunc("release", oneOf(releaseNames...)))
+	a.completeQueues(cmd)
 	return cmd
 }
 
@@ -93,39 +99,9 @@ func must(err error) {
 	}
 }
 
-// template is the flags as what all lines have in common.
-func (f enqueueFlags) template() (template, error) {
-	var t template
-	var err error
-	if t.keyField, err = parseMemberPath(f.keyField); err != nil {
-		return t, usagef("--key-field: %w", err)
-	}
-	if f.typeField != "" {
-		if t.typeField, err = parseMemberPath(f.typeField); err != nil {
-			return t, usagef("--type-field: %w", err)
-		}
-	}
-	if f.ttl == 0 {
-		return t, usagef("--ttl: 0s; a key must live for 1ms to 365 days")
-	}
-	t.request.Type, t.request.Queue = f.jobType, f.queue
-	t.request.Priority, t.request.Tags = f.priority, f.tags
-	t.retention.Scope, t.retention.TTL = f.scope, f.ttl
-	if err := t.check(); err != nil {
-		return t, usageError{errors.New(reason(err))}
-	}
-	switch {
-	case f.batch < 1 || f.batch > 1000:
-		return t, usagef("--batch: %d; allowed are 1 to 1000", f.batch)
-	case f.workers < 1 || f.workers > 16:
-		return t, usagef("--workers: %d; allowed are 1 to 16", f.workers)
-	}
-	return t, nil
-}
-
 func (a *app) enqueue(cmd *cobra.Command, f enqueueFlags) error {
 	ctx := cmd.Context()
-	t, err := f.template()
+	t, err := f.template(cmd.Flags().Changed)
 	if err != nil {
 		return err
 	}
@@ -150,16 +126,17 @@ func (a *app) enqueue(cmd *cobra.Command, f enqueueFlags) error {
 	}
 
 	a.relaxCollector()
-	r := a.newReport(inputSize(in))
-	h := handover{client: client, template: t, lanes: f.workers, most: f.batch, settled: r.chunk}
-	err = h.run(ctx, newLineReader(in, maxLineBytes))
+	a.announce("enqueue the lines of "+f.source()+" into", db.place)
+	r := a.newReport(db.place, inputSize(in))
+	h := handover.Handover{Client: client, Template: t, Lanes: f.workers, Most: f.batch, Settled: r.stretch}
+	err = h.Run(ctx, in)
 	err = errors.Join(err, r.finish(err))
 	switch {
 	case err != nil:
 		return fmt.Errorf("enqueue: %w", err)
 	case r.total.Invalid > 0:
 		return exitCode(exitInvalid)
-	case r.total.Conflicts > 0:
+	case r.total.Conflicts > 0 || r.total.NonReplaceable > 0:
 		return exitCode(exitConflict)
 	}
 	return nil

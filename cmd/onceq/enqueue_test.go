@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
@@ -28,7 +29,7 @@ func summaryOf(t *testing.T, stdout string) (s summary) {
 		return s
 	}
 	counts := map[string]*int{"accepted": &s.Accepted, "replayed": &s.Replayed, "coalesced": &s.Coalesced,
-		"conflicts": &s.Conflicts, "invalid": &s.Invalid, "lines": &s.Lines}
+		"replaced": &s.Replaced, "non_replaceable": &s.NonReplaceable, "conflicts": &s.Conflicts, "invalid": &s.Invalid, "lines": &s.Lines}
 	found := 0
 	for _, l := range lines {
 		if words := strings.Fields(l); len(words) == 2 && counts[words[0]] != nil {
@@ -60,10 +61,10 @@ func reports(t *testing.T, stdout string) (list []refusalJSON) {
 }
 
 // tallyOf is what a run with these lines on stdin counted.
-func tallyOf(t *testing.T, url string, code int, text string, args ...string) tally {
+func tallyOf(t *testing.T, url string, code int, text string, args ...string) handover.Tally {
 	t.Helper()
 	args = append([]string{"enqueue", "--type", "t", "--key-field", "id", "--json"}, args...)
-	return summaryOf(t, newCommand(t, url, args...).reading(text).ends(t, code).stdout.String()).tally
+	return summaryOf(t, newCommand(t, url, args...).reading(text).ends(t, code).stdout.String()).Tally
 }
 
 // queryRow reads one value from the test's database.
@@ -90,7 +91,10 @@ func TestEnqueueDeliveries(t *testing.T) {
 
 	c := newCommand(t, url, append(args, "--file", deliveries)...).ends(t, exitInvalid)
 	got := summaryOf(t, c.stdout.String())
-	want := summary{tally: tally{Accepted: 187, Replayed: 48, Conflicts: 3, Invalid: 2}, Lines: 240}
+	if text := c.stderr.String(); !strings.HasPrefix(text, "onceq will enqueue the lines of "+deliveries+" into schema onceq of ") {
+		t.Errorf("stderr doesn't begin with what will be done, and where:\n%s", text)
+	}
+	want := summary{Tally: handover.Tally{Accepted: 187, Replayed: 48, Conflicts: 3, Invalid: 2}, Lines: 240}
 	if diff := cmp.Diff(want, got, cmp.AllowUnexported(summary{})); diff != "" {
 		t.Errorf("summary (-want +got):\n%s", diff)
 	}
@@ -98,7 +102,7 @@ func TestEnqueueDeliveries(t *testing.T) {
 	varying, gap := regexp.MustCompile(`(?m)^(elapsed|lines/s) .*$`), regexp.MustCompile(` +`)
 	golden(t, "enqueue_summary.txt", varying.ReplaceAllString(gap.ReplaceAllString(c.stdout.String(), " "), "$1 ..."))
 	ids := regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f-]{27}`)
-	golden(t, "enqueue_reports.txt", ids.ReplaceAllString(c.stderr.String(), "JOB"))
+	golden(t, "enqueue_reports.txt", ids.ReplaceAllString(c.said(), "JOB"))
 
 	if n := queryRow[int](t, pool, "SELECT count(*) FROM onceq.job WHERE queue = 'hooks' AND key_scope = 'webhooks'"); n != 187 {
 		t.Errorf("there are %d jobs, want 187", n)
@@ -133,14 +137,14 @@ func TestEnqueueExitCodes(t *testing.T) {
 		name string
 		text string
 		code int
-		want tally
+		want handover.Tally
 	}{
-		{"nothing", "", exitOK, tally{}},
-		{"blank lines alone", "\n  \n\t\r\n", exitOK, tally{}},
-		{"replayed", `{"v":1.0, "id":"a"}`, exitOK, tally{Replayed: 1}},
-		{"conflict", `{"id":"a","v":2}`, exitConflict, tally{Conflicts: 1}},
-		{"invalid", `{"v":2}`, exitInvalid, tally{Invalid: 1}},
-		{"conflict and invalid", "{\"id\":\"a\",\"v\":2}\n[]", exitInvalid, tally{Conflicts: 1, Invalid: 1}},
+		{"nothing", "", exitOK, handover.Tally{}},
+		{"blank lines alone", "\n  \n\t\r\n", exitOK, handover.Tally{}},
+		{"replayed", `{"v":1.0, "id":"a"}`, exitOK, handover.Tally{Replayed: 1}},
+		{"conflict", `{"id":"a","v":2}`, exitConflict, handover.Tally{Conflicts: 1}},
+		{"invalid", `{"v":2}`, exitInvalid, handover.Tally{Invalid: 1}},
+		{"conflict and invalid", "{\"id\":\"a\",\"v\":2}\n[]", exitInvalid, handover.Tally{Conflicts: 1, Invalid: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -217,7 +221,7 @@ func TestEnqueueSettlesConflicts(t *testing.T) {
 		fmt.Fprintf(&second, "{\"id\":\"new %d\"}\n", i)
 	}
 	tallyOf(t, url, exitOK, first.String())
-	if diff := cmp.Diff(tally{Accepted: 300, Replayed: 200, Conflicts: 100}, tallyOf(t, url, exitConflict, second.String())); diff != "" {
+	if diff := cmp.Diff(handover.Tally{Accepted: 300, Replayed: 200, Conflicts: 100}, tallyOf(t, url, exitConflict, second.String())); diff != "" {
 		t.Errorf("tally (-want +got):\n%s", diff)
 	}
 	if n := queryRow[int](t, pool, "SELECT count(*) FROM onceq.job"); n != 600 {
@@ -236,7 +240,7 @@ func TestEnqueueKeyTwiceInABatch(t *testing.T) {
 		t.Parallel()
 		c := newCommand(t, url, "enqueue", "--type", "t", "--key-field", "id", "--json").
 			reading("{\"id\":\"twice\",\"v\":1}\n{\"id\":\"twice\",\"v\":2}\n{\"v\":1,\"id\":\"twice\"}\n").ends(t, exitConflict)
-		if got := summaryOf(t, c.stdout.String()).tally; got != (tally{Accepted: 1, Replayed: 1, Conflicts: 1}) {
+		if got := summaryOf(t, c.stdout.String()).Tally; got != (handover.Tally{Accepted: 1, Replayed: 1, Conflicts: 1}) {
 			t.Errorf("tally is %+v", got)
 		}
 		client, err := queue.New(pool, queue.Config{})
@@ -255,7 +259,7 @@ func TestEnqueueKeyTwiceInABatch(t *testing.T) {
 		t.Parallel()
 		tallyOf(t, url, exitOK, `{"id":"owned","v":1}`)
 		text := "{\"id\":\"owned\",\"v\":2}\n{\"id\":\"owned\",\"v\":1}\n{\"id\":\"owned\",\"v\":3}\n{\"id\":\"owned\",\"v\":2}\n"
-		if got := tallyOf(t, url, exitConflict, text); got != (tally{Replayed: 1, Conflicts: 3}) {
+		if got := tallyOf(t, url, exitConflict, text); got != (handover.Tally{Replayed: 1, Conflicts: 3}) {
 			t.Errorf("tally is %+v, want 1 replayed and 3 conflicts", got)
 		}
 	})
@@ -327,13 +331,13 @@ func TestEnqueueLongLines(t *testing.T) {
 		line := `{"id":"` + key + `","v":""}`
 		return line[:len(line)-2] + strings.Repeat("x", size-len(line)) + line[len(line)-2:]
 	}
-	text := strings.Join([]string{long("fits", maxLineBytes), long("too long", maxLineBytes+1), long("much too long", 2*maxLineBytes), `{"id":"short"}`}, "\r\n")
+	text := strings.Join([]string{long("fits", handover.MaxLineBytes), long("too long", handover.MaxLineBytes+1), long("much too long", 2*handover.MaxLineBytes), `{"id":"short"}`}, "\r\n")
 	c := newCommand(t, pool.Config().ConnString(), "enqueue", "--type", "t", "--key-field", "id", "--file", write(t, text)).ends(t, exitInvalid)
 	want := "line 2: invalid: 16777217 bytes; a line may have at most 16777216\nline 3: invalid: 33554432 bytes; a line may have at most 16777216\n"
-	if diff := cmp.Diff(want, c.stderr.String()); diff != "" {
+	if diff := cmp.Diff(want, c.said()); diff != "" {
 		t.Errorf("reports (-want +got):\n%s", diff)
 	}
-	if n := queryRow[int](t, pool, "SELECT octet_length(payload::text) FROM onceq.job ORDER BY 1 DESC LIMIT 1"); n < maxLineBytes {
+	if n := queryRow[int](t, pool, "SELECT octet_length(payload::text) FROM onceq.job ORDER BY 1 DESC LIMIT 1"); n < handover.MaxLineBytes {
 		t.Errorf("the longest payload has %d bytes, want those of the longest line", n)
 	}
 	if n := queryRow[int](t, pool, "SELECT count(*) FROM onceq.job"); n != 2 {

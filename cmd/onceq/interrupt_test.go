@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
@@ -144,13 +145,13 @@ func TestEnqueueLosesItsConnection(t *testing.T) {
 	await(t, pool, waiting)
 	await(t, pool, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND application_name = 'onceq' AND wait_event_type = 'Lock'")
 	c.ends(t, exitFailure)
-	text := c.stderr.String()
+	text := c.said()
 	if !strings.HasPrefix(text, "line 2: invalid: ") || !strings.Contains(text, "\nonceq: enqueue: ") || strings.Count(text, "\n") != 2 ||
 		!strings.Contains(text, "all lines up to line 2 are settled, and to run the same input again is safe") {
 		t.Errorf("stderr says:\n%s", text)
 	}
 	commit()
-	if got := tallyOf(t, pool.Config().ConnString(), exitOK, "{\"id\":1}\n{\"id\":3}\n{\"id\":4}\n"); got != (tally{Accepted: 1, Replayed: 2}) {
+	if got := tallyOf(t, pool.Config().ConnString(), exitOK, "{\"id\":1}\n{\"id\":3}\n{\"id\":4}\n"); got != (handover.Tally{Accepted: 1, Replayed: 2}) {
 		t.Errorf("the second run counted %+v", got)
 	}
 }
@@ -182,5 +183,46 @@ func hold(t *testing.T, pool *pgxpool.Pool, key string) (commit func()) {
 		if err := tx.Commit(context.WithoutCancel(t.Context())); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Ctrl-C in the middle of a purge tells how far it came.
+func TestPurgeInterrupted(t *testing.T) {
+	t.Parallel()
+	s := newTranscript(t)
+	client, err := queue.New(s.pool, queue.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reqs := make([]queue.Request, 700)
+	for i := range reqs {
+		reqs[i] = queue.Request{Type: "t", Payload: i}
+	}
+	if _, err := client.EnqueueMany(t.Context(), reqs); err != nil {
+		t.Fatal(err)
+	}
+	// The second step waits at its last job.
+	s.exec(`CREATE FUNCTION hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+		IF OLD.payload = '699' THEN PERFORM pg_advisory_xact_lock(42); END IF; RETURN OLD; END $$`)
+	s.exec(`CREATE TRIGGER hold BEFORE DELETE ON onceq.job FOR EACH ROW EXECUTE FUNCTION hold()`)
+	tx, err := s.pool.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tx.Rollback(context.WithoutCancel(t.Context()))
+	if _, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(42)"); err != nil {
+		t.Fatal(err)
+	}
+	c := newCommand(t, s.url(), "purge", "--all", "--yes")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	await(t, s.pool, waiting)
+	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	c.ends(t, exitFailure).oneError(t, "onceq: interrupted: ", "500 jobs were purged")
+	if n := queryRow[int](t, s.pool, "SELECT count(*) FROM onceq.pending"); n != 200 {
+		t.Errorf("%d jobs are left, want the 200 of the second step", n)
 	}
 }

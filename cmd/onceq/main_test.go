@@ -82,10 +82,21 @@ func (c *command) ended(t *testing.T, want int) *command {
 	return c
 }
 
-// oneError checks that stderr is one line and holds the words.
+// said is what the command wrote to stderr after it had announced what it
+// would do.
+func (c *command) said() string {
+	text := c.stderr.String()
+	for strings.HasPrefix(text, "onceq will ") {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	return text
+}
+
+// oneError checks that stderr is one line, after the announcement, and holds
+// the words.
 func (c *command) oneError(t *testing.T, words ...string) {
 	t.Helper()
-	text := c.stderr.String()
+	text := c.said()
 	if strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "onceq: ") {
 		t.Errorf("stderr is not one line of onceq:\n%s", text)
 	}

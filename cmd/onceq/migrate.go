@@ -18,16 +18,8 @@ type migration struct {
 }
 
 func (a *app) migrateCommand() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "migrate",
-		Short: "Make the schema and bring it up to date",
-		Long:  "migrate makes the queue's tables, tells which migrations they have, or prints\nthe SQL for those who apply it by other means.",
-		Args:  cobra.NoArgs,
-		RunE: a.command(func(*cobra.Command) error {
-			return usagef("migrate needs one of: up, status, print")
-		}),
-	}
-	cmd.AddCommand(
+	return a.group("migrate", "Make the schema and bring it up to date",
+		"migrate makes the queue's tables, tells which migrations they have, or prints\nthe SQL for those who apply it by other means.",
 		&cobra.Command{
 			Use:   "up",
 			Short: "Apply the migrations that the database lacks",
@@ -41,7 +33,7 @@ direct connection, or a pooler in session mode.`,
 		&cobra.Command{
 			Use:     "status",
 			Short:   "List the migrations, applied and missing",
-			Long:    "status lists every migration and whether the database has it. It changes nothing.",
+			Long:    "status lists every migration and whether the database has it. It changes\nnothing.",
 			Example: "  onceq migrate status\n  onceq migrate status --json | jq '.migrations[] | select(.applied | not)'",
 			Args:    cobra.NoArgs,
 			RunE:    a.command(a.migrateStatus),
@@ -49,13 +41,12 @@ direct connection, or a pooler in session mode.`,
 		&cobra.Command{
 			Use:     "print",
 			Short:   "Print the SQL of every migration",
-			Long:    "print writes the SQL of every migration, with its goose marks. It needs no database.",
+			Long:    "print writes the SQL of every migration, with its goose marks. It needs no\ndatabase.",
 			Example: "  onceq migrate print > onceq.sql\n  onceq migrate print --schema tenant_a",
 			Args:    cobra.NoArgs,
 			RunE:    a.command(a.migratePrint),
 		},
 	)
-	return cmd
 }
 
 // checkSchemaName finds a name that can't be a schema before a database is asked.
@@ -80,6 +71,7 @@ func (a *app) migrateUp(cmd *cobra.Command) error {
 	if err != nil {
 		return err
 	}
+	a.announce("migrate", db.place)
 	if err := schema.Migrate(ctx, db.pool, schema.Named(a.schema)); err != nil {
 		return err
 	}
@@ -132,8 +124,7 @@ func (a *app) migrateStatus(cmd *cobra.Command) error {
 		}{db.place, migrations})
 	}
 	fmt.Fprintln(a.stdout, db.place)
-	t := a.newTable()
-	t.AppendHeader(table.Row{"version", "migration", "applied"})
+	t := a.newList("version", "migration", "applied")
 	for _, m := range migrations {
 		applied := "no"
 		if m.Applied {

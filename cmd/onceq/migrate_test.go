@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/schema"
 )
@@ -122,16 +124,20 @@ func TestMigrateWithoutRights(t *testing.T) {
 	if _, err := pool.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN PASSWORD 'hunter2-password'"); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		// Roles belong to the server, which other tests share.
-		if _, err := pool.Exec(context.Background(), "DROP ROLE "+role); err != nil {
-			t.Error(err)
-		}
-	})
+	t.Cleanup(func() { dropRole(t, pool, role) })
 	address, err := url.Parse(pool.Config().ConnString())
 	if err != nil {
 		t.Fatal(err)
 	}
 	address.User = url.UserPassword(role, "hunter2-password")
 	newCommand(t, address.String(), "migrate", "up").ends(t, exitFailure).oneError(t, "permission denied")
+}
+
+// dropRole removes a role of a test. Roles belong to the server, which other
+// tests share.
+func dropRole(t *testing.T, pool *pgxpool.Pool, role string) {
+	t.Helper()
+	if _, err := pool.Exec(context.Background(), "DROP OWNED BY "+role+"; DROP ROLE "+role); err != nil {
+		t.Error(err)
+	}
 }

@@ -2,17 +2,33 @@ package main
 
 import (
 	"encoding/json"
-	"io"
+	"fmt"
 	"os"
+	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
 	"golang.org/x/term"
 )
 
-// isTerminal tells whether a person watches w.
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+// isTerminal tells whether a person is at the other end of a stream.
+func isTerminal(stream any) bool {
+	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// coloured tells whether colours may go to a stream: to a terminal that has
+// them, unless NO_COLOR says otherwise.
+func (a *app) coloured(stream any) bool {
+	return isTerminal(stream) && a.getenv("NO_COLOR") == "" && a.getenv("TERM") != "dumb"
+}
+
+// paint colours what goes to stdout.
+func (a *app) paint(s string, colours ...text.Color) string {
+	if !a.coloured(a.stdout) {
+		return s
+	}
+	return text.Colors(colours).Sprint(s)
 }
 
 // newTable returns a table on stdout: framed on a terminal, and in a pipe plain
@@ -21,16 +37,49 @@ func (a *app) newTable() table.Writer {
 	t := table.NewWriter()
 	t.SetOutputMirror(a.stdout)
 	style := table.StyleRounded
-	if !isTerminal(a.stdout) {
+	if !isTerminal(a.stdout) || a.getenv("TERM") == "dumb" {
 		style = table.StyleDefault
 		style.Options = table.OptionsNoBordersAndSeparators
 		style.Box.PaddingLeft = ""
 	}
 	// Names stand as they are written elsewhere.
-	style.Format.Header = 0
+	style.Format.Header = text.FormatDefault
 	t.SetStyle(style)
 	t.SuppressTrailingSpaces()
 	return t
+}
+
+// newList is a table of a row for each thing, under a header. On a terminal it is
+// cut where the terminal ends.
+func (a *app) newList(names ...string) table.Writer {
+	t := a.newTable()
+	t.Style().Size.WidthMax = a.widthBeside(0)
+	header := make(table.Row, len(names))
+	for i, name := range names {
+		header[i] = a.paint(name, text.Bold)
+	}
+	t.AppendHeader(header)
+	return t
+}
+
+// wrap breaks the lines of a column so that a table fits a terminal on which the
+// other columns take others.
+func (a *app) wrap(t table.Writer, column, others int) {
+	if width := a.widthBeside(others); width > 0 {
+		t.SetColumnConfigs([]table.ColumnConfig{{Number: column, WidthMax: max(width, 20), WidthMaxEnforcer: text.WrapSoft}})
+	}
+}
+
+// widthBeside is what others leave of a terminal's width, or 0 in a pipe.
+func (a *app) widthBeside(others int) int {
+	if !isTerminal(a.stdout) {
+		return 0
+	}
+	width, _, err := term.GetSize(int(a.stdout.(*os.File).Fd()))
+	if err != nil {
+		return 0
+	}
+	return max(width-others, 0)
 }
 
 // writeJSON writes v as one line on stdout.
@@ -38,4 +87,23 @@ func (a *app) writeJSON(v any) error {
 	enc := json.NewEncoder(a.stdout)
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
+}
+
+// render shows a table, unless programs get JSON in its place, and tells where
+// the rest is if it had to be cut.
+func (a *app) render(t table.Writer) {
+	if a.json {
+		return
+	}
+	text, style := t.Render(), t.Style()
+	if style.Size.WidthMax > 0 && strings.Contains(text, style.Box.UnfinishedRow+"\n") {
+		fmt.Fprintln(a.stderr, "onceq: the table is cut where the terminal ends; a pipe to less -S shows the rest")
+	}
+}
+
+func (a *app) yesNo(yes bool) string {
+	if yes {
+		return a.paint("yes", text.FgYellow)
+	}
+	return "no"
 }

@@ -9,15 +9,8 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
-)
 
-// The exit codes, a contract with scripts.
-const (
-	exitOK       = 0
-	exitFailure  = 1
-	exitUsage    = 2
-	exitConflict = 3
-	exitInvalid  = 4
+	"github.com/onceq/onceq/cmd/onceq/internal/handover"
 )
 
 // app is one run of the command: its streams, its environment, and the flags
@@ -36,20 +29,6 @@ type app struct {
 	started bool
 }
 
-// usageError marks an error that is the caller's misuse of the command.
-type usageError struct{ err error }
-
-func (e usageError) Error() string { return e.err.Error() }
-func (e usageError) Unwrap() error { return e.err }
-
-func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
-
-// exitCode is an end that is no failure of the command itself and that the
-// command has already reported.
-type exitCode int
-
-func (e exitCode) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
-
 // run executes the command line and returns the exit code. An error is one
 // line on stderr.
 func (a *app) run(ctx context.Context, args []string) int {
@@ -60,22 +39,20 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetErr(a.stderr)
 	at, err := root.ExecuteContextC(ctx)
 	var code exitCode
-	var misuse usageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &code):
 		return int(code)
-	case !a.started || errors.As(err, &misuse):
-		fmt.Fprintf(a.stderr, "onceq: %s (see %s --help)\n", oneLine(err), at.CommandPath())
+	case a.isMisuse(err):
+		fmt.Fprintf(a.stderr, "onceq: %s (see %s --help)\n", oneLine(errors.New(reason(err))), at.CommandPath())
 		return exitUsage
+	case ctx.Err() != nil && !errors.Is(err, handover.ErrInterrupted):
+		err = fmt.Errorf("%w: %w", handover.ErrInterrupted, err)
 	}
 	fmt.Fprintf(a.stderr, "onceq: %s\n", oneLine(err))
-	return exitFailure
+	return codeOf(err)
 }
-
-// oneLine is an error's text without the line breaks that pgx and cobra put in.
-func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
 // command wraps a command's own code, so that its errors can be told from
 // those of the command line.
@@ -83,6 +60,43 @@ func (a *app) command(run func(cmd *cobra.Command) error) func(*cobra.Command, [
 	return func(cmd *cobra.Command, _ []string) error {
 		a.started = true
 		return run(cmd)
+	}
+}
+
+// commandOn is command for those that take arguments.
+func (a *app) commandOn(run func(cmd *cobra.Command, args []string) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, args []string) error {
+		a.started = true
+		return run(cmd, args)
+	}
+}
+
+// group is a command that only holds others.
+func (a *app) group(name, short, long string, members ...*cobra.Command) *cobra.Command {
+	names := make([]string, len(members))
+	for i, m := range members {
+		names[i] = m.Name()
+	}
+	cmd := &cobra.Command{
+		Use:   name,
+		Short: short,
+		Long:  long,
+		Args:  cobra.NoArgs,
+		RunE: a.command(func(*cobra.Command) error {
+			return usagef("%s needs one of: %s", name, strings.Join(names, ", "))
+		}),
+	}
+	cmd.AddCommand(members...)
+	return cmd
+}
+
+// one wants exactly one argument and says what it is.
+func one(what string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) != 1 {
+			return usagef("%s is needed, and nothing else; %d arguments were given", what, len(args))
+		}
+		return nil
 	}
 }
 
@@ -98,8 +112,13 @@ that secret; it needs at least 16 bytes. ONCEQ_PREVIOUS_KEY_SECRETS lists those
 that live keys may still stand under, separated by commas; none stands for the
 time without a secret. Both are read from the environment alone.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 3 some conflicts, 4 some invalid
-lines (and perhaps conflicts, too).`
+A command that changes something first says on stderr what and where. Tables are
+framed and coloured on a terminal, unless NO_COLOR is set, and plain in a pipe.
+With --json stdout has one JSON document, or for lists one object a line.
+
+Exit codes: 0 done; 1 failed or interrupted; 2 wrong usage; 3 some conflicts; 4
+some invalid lines (and perhaps conflicts, too); 5 no such job or key, or not in
+a state for it; 6 and 7, from doctor alone, warnings and worse.`
 
 func (a *app) rootCommand() *cobra.Command {
 	root := &cobra.Command{
@@ -114,10 +133,11 @@ func (a *app) rootCommand() *cobra.Command {
 		SilenceUsage:  true,
 	}
 	flags := root.PersistentFlags()
-	flags.StringVar(&a.databaseURL, "database-url", "", "connection `URL` of the database (default: from the environment)")
-	flags.StringVar(&a.schema, "schema", "onceq", "PostgreSQL `schema` of the queue's tables")
+	flags.StringVar(&a.databaseURL, "database-url", "", "connection `URL` (default: from the environment)")
+	flags.StringVar(&a.schema, "schema", "onceq", "`schema` of the queue's tables")
 	flags.BoolVar(&a.json, "json", false, "write JSON for machines")
-	root.AddCommand(a.migrateCommand(), a.enqueueCommand())
+	root.AddCommand(a.migrateCommand(), a.enqueueCommand(), a.jobsCommand(), a.keysCommand(), a.deadCommand(),
+		a.purgeCommand(), a.queuesCommand(), a.statsCommand(), a.maintainCommand(), a.doctorCommand())
 	return root
 }
 

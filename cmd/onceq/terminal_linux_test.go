@@ -134,7 +134,7 @@ func TestProgressOnATerminal(t *testing.T) {
 	t.Run("a dumb terminal gets no bar", func(t *testing.T) {
 		t.Parallel()
 		shown := watch(t, run("--scope", "dumb").with("TERM=dumb").reading("bad\n"), false, exitInvalid)
-		if !strings.HasPrefix(shown, "line 1: invalid: ") || strings.Contains(shown, "\x1b") {
+		if !strings.Contains(shown, "\nline 1: invalid: ") || strings.Contains(shown, "\x1b") {
 			t.Errorf("the terminal shows:\n%q", shown)
 		}
 	})

@@ -111,28 +111,10 @@ func (w *world) count(sql string, args ...any) int {
 	return n
 }
 
-// age moves everything that the database knows about time into the past, which
-// is the same to it as if that time had passed.
+// age lets time pass: see [pgtest.Age].
 func (w *world) age(by time.Duration) {
 	w.t.Helper()
-	err := pgx.BeginFunc(w.ctx, w.pool, func(tx pgx.Tx) error {
-		for _, sql := range []string{
-			"UPDATE onceq.binding SET accepted_at = accepted_at - $1::interval, expires_at = expires_at - $1::interval",
-			"UPDATE onceq.job SET accepted_at = accepted_at - $1::interval, run_at = run_at - $1::interval, deadline = deadline - $1::interval",
-			"UPDATE onceq.pending SET ready_at = ready_at - $1::interval, deadline = deadline - $1::interval",
-			"UPDATE onceq.running SET claimed_at = claimed_at - $1::interval, lease_until = lease_until - $1::interval, deadline = deadline - $1::interval",
-			"UPDATE onceq.finished SET finished_at = finished_at - $1::interval, claimed_at = claimed_at - $1::interval",
-			"UPDATE onceq.event SET at = at - $1::interval",
-		} {
-			if _, err := tx.Exec(w.ctx, sql, by); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		w.t.Fatal(err)
-	}
+	pgtest.Age(w.t, w.pool, by)
 }
 
 // start makes a job running, as a claim does, for a worker that is not there.
@@ -159,9 +141,9 @@ func (w *world) finish(id queue.JobID, state int) {
 	}
 }
 
-// wal is how far the write-ahead log has got, of which a request that writes
-// nothing moves nothing. Others use the server too, so it is asked of the
-// session's own transaction: a transaction that writes has an id.
+// wroteNothing fails the test if a transaction wrote or locked a row. The
+// write-ahead log would not tell, since others use the server too; but a
+// transaction that writes has an id.
 func wroteNothing(t testing.TB, tx pgx.Tx) {
 	t.Helper()
 	var id *string

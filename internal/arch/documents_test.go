@@ -1,6 +1,7 @@
 package arch
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -88,5 +89,23 @@ func TestDependenciesHaveADecision(t *testing.T) {
 		if !given[m[1]] && !strings.Contains(pages, m[1]) {
 			t.Errorf("no page of docs/decisions names %s", m[1])
 		}
+	}
+}
+
+// A page of docs/decisions has a number of its own, in its name and its title.
+func TestDecisionsAreNumbered(t *testing.T) {
+	t.Parallel()
+	first := map[int]string{}
+	for _, file := range files(t, "docs/decisions/*.md") {
+		var named, titled int
+		_, _ = fmt.Sscanf(filepath.Base(file), "%d-", &named)
+		_, _ = fmt.Sscanf(read(t, file), "# %d. ", &titled)
+		if named == 0 || named != titled {
+			t.Errorf("%s is number %d by its name and %d by its title", file, named, titled)
+		}
+		if other := first[named]; other != "" {
+			t.Errorf("%s has the number of %s", file, other)
+		}
+		first[named] = file
 	}
 }

@@ -23,7 +23,7 @@ var statement = regexp.MustCompile("[\"`](SELECT|INSERT|UPDATE|DELETE|WITH|MERGE
 
 // SQL is in queries/, where it can be read, checked and planned. schema/ looks
 // its own version table up before there is anything else, and development code
-// makes databases.
+// makes databases; the benchmark has floors and peers of its own.
 func TestSQLIsInQueries(t *testing.T) {
 	t.Parallel()
 	for _, file := range files(t, "*.go") {

@@ -6,8 +6,8 @@ import (
 	"github.com/onceq/onceq/pkg/queue"
 )
 
-// admit is the model of one call that hands over requests: spec 5 to 8. ids are
-// those that the real answer gave to new jobs.
+// admit is the model of one call that hands over requests. ids are those that
+// the real answer gave to new jobs.
 func (s state) admit(op operation, seen answer) (state, answer) {
 	var a answer
 	if a.invalid = twoAdmissions(op.requests); a.invalid != nil {
@@ -75,7 +75,7 @@ func fresh(made []job, id queue.JobID) bool {
 	return false
 }
 
-// decide is the table of spec 5, with debounce as in 6.
+// decide is the rules of one request: docs/architecture.md, "Debounce", "Key life".
 func (s *state) decide(r request, id queue.JobID) (queue.Result, *conflict) {
 	if r.mode == plain {
 		return s.accept(r, id), nil

@@ -15,7 +15,7 @@ const (
 	retryIn   = window // what a failed attempt waits
 )
 
-// claim checks what a claim took, which the spec leaves open in part: jobs that
+// claim checks what a claim took, which the rules leave open in part: jobs that
 // are due, the more urgent first, and all that there is room for. With racing it
 // may leave any, as others may hold them at the moment.
 func (s state) claim(op operation, seen answer, racing bool) (state, answer) {
@@ -85,7 +85,7 @@ func (s state) end(op operation) (state, answer) {
 	return next, answer{told: "retry_scheduled"}
 }
 
-// finish ends a job. Its key is freed or marked if it still owns it: spec 10.
+// finish ends a job. Its key is freed or marked if it still owns it.
 func (s *state) finish(j *job, as place) {
 	j.place, j.endedAt = as, s.now
 	if j.key < 0 || s.keys[j.key].job != j.id || !s.live(j.key) {
@@ -99,7 +99,7 @@ func (s *state) finish(j *job, as place) {
 	}
 }
 
-// cancel is spec 15.
+// cancel ends a job that waits and asks a running one to stop.
 func (s state) cancel(op operation) (state, answer) {
 	next := s.clone()
 	j := next.job(op.jobs[0])
@@ -117,7 +117,7 @@ func (s state) cancel(op operation) (state, answer) {
 	return s, answer{told: string(queue.CancelTooLate)}
 }
 
-// purge deletes waiting jobs, with their bindings: spec 10.
+// purge deletes waiting jobs, with their bindings.
 func (s state) purge(op operation) (state, answer) {
 	next := s.clone()
 	var purged int64
@@ -179,7 +179,7 @@ func (s state) maintain() (state, answer) {
 }
 
 // step is the whole model: what an operation is told, and what is so after it.
-// Of the real answer it takes only what the spec leaves open: the ids of new
+// Of the real answer it takes only what the rules leave open: the ids of new
 // jobs, and which of the jobs that are due a claim took.
 func step(s state, op operation, seen answer, racing bool) (state, answer) {
 	switch op.action {

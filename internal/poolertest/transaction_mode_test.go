@@ -36,6 +36,7 @@ func TestTransactionMode(t *testing.T) {
 			oneOfMany(t, c)
 			everyAdmission(t, c)
 			callersTransaction(t, c, pool)
+			operate(t, c)
 			work(t, c, pool)
 			for i, s := range settings(t, pool) {
 				if s != before[0] {

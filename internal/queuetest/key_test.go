@@ -109,7 +109,7 @@ func TestClient_oddNames(t *testing.T) {
 	scan[int](t, pool, `SELECT count(*) FROM canary`)
 }
 
-// preview is section 3's rule, written out once more. Control characters, which
+// preview is the rule of KeyRef, written out once more. Control characters, which
 // PostgreSQL's text can't all hold, are shown as U+FFFD.
 func preview(key string) string {
 	key = strings.Map(func(r rune) rune {

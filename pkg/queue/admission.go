@@ -53,7 +53,8 @@ const (
 )
 
 // Debounce keeps one pending job for a key and lets every request until it
-// starts replace its definition: the latest wins.
+// starts replace its definition: the latest wins. The window sets the run time,
+// so the request must not have a RunAt.
 type Debounce struct {
 	Key, Scope string
 	// Window is how long the job waits for another request: 1 ms to 365 days.

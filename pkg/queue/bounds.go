@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// The bounds of spec and docs/architecture.md, in one place.
+// The bounds of docs/architecture.md, in one place.
 const (
 	maxNameBytes       = 255
 	maxKeyBytes        = 512

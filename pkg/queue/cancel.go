@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"unicode/utf8"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/db"
@@ -39,7 +38,8 @@ func (c *Client) Cancel(ctx context.Context, id JobID, reason string) (CancelSta
 	if err := wrong.err(); err != nil {
 		return "", fmt.Errorf("queue: cancel: %w", err)
 	}
-	if _, err := uuid.Parse(string(id)); err != nil {
+	text, ok := id.canonical()
+	if !ok {
 		return CancelNotFound, nil
 	}
 	if err := c.checkSchema(ctx, c.own); err != nil {
@@ -48,7 +48,7 @@ func (c *Client) Cancel(ctx context.Context, id JobID, reason string) (CancelSta
 	// The job may move from one table to another between two looks; each move
 	// ends something, so few rounds are enough.
 	for range maxTries {
-		status, err := c.cancelOnce(ctx, id, reason)
+		status, err := c.cancelOnce(ctx, text, reason)
 		if err != nil && !retryable(err) {
 			return "", fmt.Errorf("queue: cancel job %s: %w", id, classify(err))
 		}
@@ -59,22 +59,22 @@ func (c *Client) Cancel(ctx context.Context, id JobID, reason string) (CancelSta
 	return "", fmt.Errorf("queue: cancel job %s: it kept moving; ask again", id)
 }
 
-func (c *Client) cancelOnce(ctx context.Context, id JobID, reason string) (CancelStatus, error) {
-	_, err := c.own.CancelPending(ctx, db.CancelPendingParams{JobID: string(id), Reason: reason})
+func (c *Client) cancelOnce(ctx context.Context, id, reason string) (CancelStatus, error) {
+	_, err := c.own.CancelPending(ctx, db.CancelPendingParams{JobID: id, Reason: reason})
 	if err == nil {
 		return CancelledNow, nil
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return "", err
 	}
-	_, err = c.own.CancelRunning(ctx, db.CancelRunningParams{JobID: string(id), Reason: reason})
+	_, err = c.own.CancelRunning(ctx, db.CancelRunningParams{JobID: id, Reason: reason})
 	if err == nil {
 		return CancelRequested, nil
 	}
 	if !errors.Is(err, pgx.ErrNoRows) {
 		return "", err
 	}
-	place, err := c.own.WhereIsJob(ctx, string(id))
+	place, err := c.own.WhereIsJob(ctx, id)
 	switch {
 	case err != nil:
 		return "", err

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"sync/atomic"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/db"
@@ -17,10 +18,13 @@ import (
 // concurrent use, holds no connection and needs no closing.
 type Client struct {
 	pool       *pgxpool.Pool
-	own        *db.Queries // on the pool
+	own        *db.Queries       // on the pool
+	fresh      *db.Queries       // the same, each statement planned anew
+	planning   pgx.QueryExecMode // of fresh; 0: as the pool's
 	schema     string
 	log        *slog.Logger
-	hashers    []keyHasher // the newest secret's first
+	hashers    []keyHasher // of keys, the newest secret's first
+	orders     []keyHasher // of redrive request ids, likewise
 	maxPayload int
 	waker      *waker
 	retention  Retention
@@ -51,9 +55,11 @@ func New(pool *pgxpool.Pool, cfg Config) (*Client, error) {
 		return nil, fmt.Errorf("queue: new client: %w", err)
 	}
 	c := &Client{pool: pool, schema: cfg.Schema, log: cfg.Logger, maxPayload: cfg.MaxPayloadBytes, retention: cfg.Retention}
-	c.own = c.queries(pool)
+	c.planning = planningMode(pool.Config().ConnConfig)
+	c.own, c.fresh = c.queries(pool), c.planned(pool)
 	for _, secret := range append([][]byte{cfg.KeySecret}, cfg.PreviousKeySecrets...) {
 		c.hashers = append(c.hashers, newKeyHasher(secret))
+		c.orders = append(c.orders, newHasher(redriveDomain, secret))
 	}
 	if !cfg.PollOnly {
 		c.waker = newWaker(c)
@@ -70,7 +76,8 @@ func (c *Client) Enqueue(ctx context.Context, req Request) (JobID, error) {
 
 // EnqueueWithResult hands over a request and says what was decided. An accepted
 // request is one statement and one round trip, and so is a replay, which writes
-// and locks nothing.
+// and locks nothing. A lost race, an expired key, and a new key after a row of
+// repeats take a second one.
 //
 // Errors: ErrInvalidRequest before anything is sent; an
 // [EnqueueIdempotencyConflictError] when the key is owned by a different
@@ -107,9 +114,10 @@ func (c *Client) EnqueueTx(ctx context.Context, tx Tx, req Request) (Result, err
 	return results[0], nil
 }
 
-// EnqueueMany hands over up to 1,000 requests at once, all or nothing; result i
-// is for request i. Requests of one batch with one key are decided as if sent
-// one after the other. Invalid requests are all reported, each as a
+// EnqueueMany hands over up to 1,000 requests at once, with payloads of at most
+// 256 MiB together, all or nothing; result i is for request i. Requests of one
+// batch with one key are decided as if sent one after the other; under two
+// admissions they are invalid. Invalid requests are all reported, each as a
 // [RequestError]; so are conflicts, up to 20 of them. An empty batch makes no
 // query.
 func (c *Client) EnqueueMany(ctx context.Context, reqs []Request) ([]Result, error) {

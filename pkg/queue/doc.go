@@ -42,6 +42,23 @@
 // under READ COMMITTED, REPEATABLE READ and SERIALIZABLE; where PostgreSQL
 // refuses to fit a transaction in, ErrRetryTransaction says so.
 //
+// # Workers
+//
+// [NewWorker] returns a worker, [Handle] gives it the handler of a job type, and
+// [Worker.Run] claims jobs and runs their handlers until its context ends. A
+// handler runs at least once for every job: after a crash or a lost lease it runs
+// again. [Checkpoint] and [CheckpointTx] keep a finished stage from being repeated,
+// [CompleteTx] commits the job's end with the handler's own rows. A failed attempt
+// is followed by another, as the request's Retry says, or [RetryAfter]; with its
+// attempts used up, or a [Permanent] error, the job is a dead letter.
+//
+// # Operators
+//
+// [Client].Jobs, DeadLetters, Events, Binding, Stats and Health show what is there,
+// at a cost that doesn't grow with it. [Client].Redrive and RedriveMany run dead
+// letters again, once for each order; RunNow, Cancel, Purge, PauseQueue and SetQueue
+// do what their names say. The command onceq has all of them.
+//
 // # How it decides
 //
 // One SQL statement decides an everyday request, in one round trip: see

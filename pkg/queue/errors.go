@@ -19,6 +19,9 @@ var (
 	ErrRetryTransaction = errors.New("the transaction must be retried")
 	// ErrJobNotFound tells that no job has the id.
 	ErrJobNotFound = errors.New("job not found")
+	// ErrNotScheduled tells that a job does not wait for its time: it is ready
+	// already, running or has ended.
+	ErrNotScheduled = errors.New("the job is not scheduled")
 	// ErrBindingNotFound tells that nobody owns the key.
 	ErrBindingNotFound = errors.New("binding not found")
 	// ErrSchemaOutdated tells that the database lacks migrations that this
@@ -76,3 +79,19 @@ func (e *RequestError) Error() string { return fmt.Sprintf("request %d: %v", e.I
 
 // Unwrap gives the error itself.
 func (e *RequestError) Unwrap() error { return e.Err }
+
+// RedriveConflictError tells that a redrive's request id was used for the same
+// dead letter by another order. Nothing was done. Find it with errors.As.
+type RedriveConflictError struct {
+	// Source is the dead letter, Target the job that the first order made.
+	Source, Target JobID
+	// Request shows the request id without giving it away.
+	Request KeyRef
+	// Fields are the members that differ: "actor", "reason" or both.
+	Fields []string
+}
+
+func (e *RedriveConflictError) Error() string {
+	return fmt.Sprintf("conflict: job %s was redriven as job %s under %s with another %s",
+		e.Source, e.Target, e.Request, strings.Join(e.Fields, " and another "))
+}

@@ -26,6 +26,12 @@ const (
 	EventCancelRequested EventKind = "cancel_requested"
 	EventCancelled       EventKind = "cancelled"
 	EventCheckpointSaved EventKind = "checkpoint_saved"
+	// EventRedriven is on a dead job that was redriven, EventRedriveCreated on the
+	// job that came of it.
+	EventRedriven       EventKind = "redriven"
+	EventRedriveCreated EventKind = "redrive_created"
+	// EventRunNow tells that an operator moved the run time to now.
+	EventRunNow EventKind = "run_now"
 	// EventPurged is the summary that a purge leaves; it belongs to no job.
 	EventPurged EventKind = "purged"
 )
@@ -54,7 +60,7 @@ func (c *Client) Events(ctx context.Context, id JobID) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored, err := c.own.GetEvents(ctx, string(id))
+	stored, err := c.fresh.GetEvents(ctx, row.ID)
 	if err != nil {
 		return nil, fmt.Errorf("queue: events of job %s: %w", id, classify(err))
 	}
@@ -94,7 +100,7 @@ func claimOf(e db.GetEventsRow) []Event {
 
 // currentClaim is the claim that no stored event has ended: of a running job or
 // of one that succeeded, with its success.
-func currentClaim(row db.GetJobRow, job JobInfo) ([]Event, error) {
+func currentClaim(row db.GetJobsRow, job JobInfo) ([]Event, error) {
 	text := row.RunningSince
 	if job.State == StateSucceeded {
 		text = row.LastClaimedAt

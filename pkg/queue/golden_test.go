@@ -60,6 +60,27 @@ func TestKeyHash_golden(t *testing.T) {
 	}
 }
 
+// A redrive's request id is hashed like a key, in a domain of its own: a key that
+// happens to be equal has another hash.
+func TestRedriveHash_golden(t *testing.T) {
+	t.Parallel()
+	for _, v := range golden[struct{ Why, Request, Secret, Hash string }](t, "redrivehash.json") {
+		t.Run(v.Why, func(t *testing.T) {
+			secret, err := hex.DecodeString(v.Secret)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := newHasher(redriveDomain, secret)(redriveScope, v.Request)
+			if hex.EncodeToString(got) != v.Hash {
+				t.Errorf("the hash of a request id is a stored format, and it has changed: got %x, want %s", got, v.Hash)
+			}
+			if string(newKeyHasher(secret)(redriveScope, v.Request)) == string(got) {
+				t.Error("a key in the scope of redrives has the hash of a request id")
+			}
+		})
+	}
+}
+
 func TestKeyHash_theSecretIsCopied(t *testing.T) {
 	t.Parallel()
 	secret := []byte("sixteen bytes or more")

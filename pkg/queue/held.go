@@ -17,9 +17,8 @@ type held struct {
 	fingerprint *string // in hex; nil when it equals the request's
 }
 
-// answer is the table of spec 5: what a request is told about the live binding
-// of its key. index is its place in a
-// batch, -1 for a single.
+// answer is what a request without Debounce is told about the live binding of its
+// key: README has the table. index is its place in a batch, -1 for a single.
 func (p *prepared) answer(index int, h held) (Result, error) {
 	res := Result{JobID: JobID(h.jobID), Dead: *h.dead}
 	fields := []Field{FieldAdmission}

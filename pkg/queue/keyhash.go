@@ -33,22 +33,29 @@ func (r KeyRef) String() string {
 	return fmt.Sprintf("key %q (scope %q, digest %s, %d characters)", r.Preview, r.Scope, r.Digest, r.Length)
 }
 
-// keyHashVersion separates these hashes from every other use of the same
-// functions and secret. The hash is a stored format: to change anything in it
-// is to lose every live binding, so a change needs a new version beside the old.
-const keyHashVersion = "onceq.key.v1"
+// The domains separate hashes of different things, and these from every other
+// use of the same functions and secret. A hash is a stored format: to change
+// anything in it is to lose every live binding, so a change needs a new version
+// beside the old.
+const (
+	keyDomain     = "onceq.key.v1"
+	redriveDomain = "onceq.redrive.v1"
+)
 
 // keyHasher turns scope and key into the 32 bytes that are stored in their
 // place. It is a function and not a struct with the secret in it, so that no
 // printing of a Client can show the secret.
 type keyHasher func(scope, key string) []byte
 
-// newKeyHasher returns SHA-256 without a secret and keyed BLAKE2b-256 with one.
-// A secret of more than BLAKE2b's 64 bytes is replaced by its BLAKE2b-512.
-func newKeyHasher(secret []byte) keyHasher {
+// newKeyHasher is the hasher of admission keys.
+func newKeyHasher(secret []byte) keyHasher { return newHasher(keyDomain, secret) }
+
+// newHasher returns SHA-256 without a secret and keyed BLAKE2b-256 with one. A
+// secret of more than BLAKE2b's 64 bytes is replaced by its BLAKE2b-512.
+func newHasher(domain string, secret []byte) keyHasher {
 	if len(secret) == 0 {
 		return func(scope, key string) []byte {
-			sum := sha256.Sum256(keyText(scope, key))
+			sum := sha256.Sum256(keyText(domain, scope, key))
 			return sum[:]
 		}
 	}
@@ -63,16 +70,16 @@ func newKeyHasher(secret []byte) keyHasher {
 		if err != nil {
 			panic("queue: BLAKE2b refused a key of 16 to 64 bytes: " + err.Error())
 		}
-		h.Write(keyText(scope, key))
+		h.Write(keyText(domain, scope, key))
 		return h.Sum(nil)
 	}
 }
 
-// keyText is what is hashed: the version, then scope and key each behind its
+// keyText is what is hashed: the domain, then scope and key each behind its
 // length, so that no two pairs share an encoding whatever bytes they hold.
-func keyText(scope, key string) []byte {
-	buf := make([]byte, 0, len(keyHashVersion)+8+len(scope)+len(key))
-	buf = append(buf, keyHashVersion...)
+func keyText(domain, scope, key string) []byte {
+	buf := make([]byte, 0, len(domain)+8+len(scope)+len(key))
+	buf = append(buf, domain...)
 	buf = binary.BigEndian.AppendUint32(buf, uint32(len(scope)))
 	buf = append(buf, scope...)
 	buf = binary.BigEndian.AppendUint32(buf, uint32(len(key)))

@@ -35,6 +35,9 @@ func (r Retention) withDefaults() Retention {
 	}
 }
 
+// shortest is the time for which every ended job is kept.
+func (r Retention) shortest() time.Duration { return min(r.Succeeded, r.Dead, r.Cancelled) }
+
 func (p *problems) retention(r Retention) {
 	for _, f := range []struct {
 		name  string
@@ -51,6 +54,8 @@ type MaintenanceReport struct{ Tasks []TaskReport }
 
 // TaskReport is one task's part of a pass.
 type TaskReport struct {
+	// Name is expired_leases, deadlines, expired_bindings, finished_jobs, events or
+	// redrives.
 	Name string
 	// Rows is how many rows it changed, also when it failed later.
 	Rows int64
@@ -94,17 +99,31 @@ func (c *Client) slowTasks() []task {
 				return s.Reached, s.LookedAt, s.Deleted, err
 			})
 		}},
+		{"redrives", func(ctx context.Context, q *db.Queries) (int64, error) {
+			return walk(ctx, func(after string) (string, int64, int64, error) {
+				s, err := q.DeleteOldRedrives(ctx, db.DeleteOldRedrivesParams{After: after, Rows: walkStep, RetentionUs: c.retention.shortest().Microseconds()})
+				return s.Reached, s.LookedAt, s.Deleted, err
+			})
+		}},
 	}
 }
 
 // Maintain runs one pass of maintenance by hand: expired leases, passed
-// deadlines, expired bindings, ended jobs and events past their retention.
+// deadlines, expired bindings, ended jobs and events past their retention, and
+// records of redrives whose jobs are gone.
 // Workers do the same by themselves. Scheduled jobs need no task: they are ready
 // when PostgreSQL's clock says so. Every task works in bounded steps and fails
 // alone, in its report; the error returned is for a pass that could not begin.
+// A turn of the workers that is due counts as taken.
 func (c *Client) Maintain(ctx context.Context) (MaintenanceReport, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return MaintenanceReport{}, fmt.Errorf("queue: maintain: %w", err)
+	}
+	for name, cadence := range map[string]time.Duration{urgentTurn: urgentCadence, slowTurn: slowCadence} {
+		_, err := c.own.TakeUpkeep(ctx, db.TakeUpkeepParams{Name: name, CadenceUs: cadence.Microseconds()})
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) && ctx.Err() == nil {
+			c.log.Warn("maintenance turn not taken", "turn", name, "error", err)
+		}
 	}
 	return c.perform(ctx, c.own, append(c.urgentTasks(), c.slowTasks()...)), nil
 }
@@ -154,6 +173,9 @@ func walk(ctx context.Context, step func(after string) (reached string, lookedAt
 const (
 	urgentCadence = time.Second
 	slowCadence   = 10 * time.Minute
+
+	urgentTurn = "urgent"
+	slowTurn   = "slow"
 )
 
 // upkeep is a worker's part in maintenance, until ctx ends. Workers take turns:
@@ -166,8 +188,8 @@ func (w *Worker) upkeep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.takeTurn(ctx, "urgent", urgentCadence, w.c.urgentTasks())
-			w.takeTurn(ctx, "slow", slowCadence, w.c.slowTasks())
+			w.takeTurn(ctx, urgentTurn, urgentCadence, w.c.urgentTasks())
+			w.takeTurn(ctx, slowTurn, slowCadence, w.c.slowTasks())
 		}
 	}
 }

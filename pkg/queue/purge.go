@@ -20,6 +20,9 @@ type PurgeFilter struct {
 	Queue, Type string
 	// All says that no restriction is meant.
 	All bool
+	// Progress, unless nil, is told after each step how many jobs were purged so
+	// far.
+	Progress func(purged int64)
 }
 
 const (
@@ -51,7 +54,7 @@ func (c *Client) Purge(ctx context.Context, f PurgeFilter) (int64, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return 0, fmt.Errorf("queue: purge: %w", err)
 	}
-	at, err := c.own.BeginPurge(ctx)
+	at, err := c.own.ReadClock(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("queue: purge: %w", classify(err))
 	}
@@ -193,6 +196,9 @@ func (p *purge) steps(ctx context.Context, ids []string) error {
 		}
 		p.purged += row.Purged
 		p.busy += row.Busy
+		if p.filter.Progress != nil {
+			p.filter.Progress(p.purged)
+		}
 	}
 	return nil
 }

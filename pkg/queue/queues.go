@@ -22,7 +22,8 @@ const (
 	maxMaxRunningPerKey = 1_000
 )
 
-// SetQueue sets a queue's caps. What runs already goes on.
+// SetQueue sets a queue's caps. What runs already goes on. The name is bounded
+// like a request's Queue, and the queue need not have any jobs yet.
 func (c *Client) SetQueue(ctx context.Context, name string, s QueueSettings) error {
 	var wrong problems
 	wrong.name("queue", name)
@@ -34,12 +35,13 @@ func (c *Client) SetQueue(ctx context.Context, name string, s QueueSettings) err
 }
 
 // PauseQueue stops claims from a queue; what runs goes on, and requests are
-// accepted as before.
+// accepted as before. A queue that is paused already stays so. The name is as
+// with SetQueue.
 func (c *Client) PauseQueue(ctx context.Context, name string) error {
 	return c.setPaused(ctx, "pause queue", name, true)
 }
 
-// ResumeQueue lets claims from a queue go on.
+// ResumeQueue lets claims from a queue go on. One that is not paused stays as it is.
 func (c *Client) ResumeQueue(ctx context.Context, name string) error {
 	return c.setPaused(ctx, "resume queue", name, false)
 }
@@ -50,6 +52,32 @@ func (c *Client) setPaused(ctx context.Context, verb, name string, paused bool) 
 	return c.administer(ctx, verb, &wrong, func() error {
 		return c.own.PauseQueue(ctx, db.PauseQueueParams{Name: name, Paused: paused})
 	})
+}
+
+// QueueInfo is a queue and its settings.
+type QueueInfo struct {
+	Name   string
+	Paused bool
+	// QueueSettings are those in force: MaxRunningPerKey is at least 1.
+	QueueSettings
+}
+
+// Queues lists, in the order of their names, the queues that were ever set or
+// paused and those that have jobs that wait or run.
+func (c *Client) Queues(ctx context.Context) ([]QueueInfo, error) {
+	if err := c.checkSchema(ctx, c.own); err != nil {
+		return nil, fmt.Errorf("queue: queues: %w", err)
+	}
+	rows, err := c.fresh.ListQueues(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("queue: queues: %w", classify(err))
+	}
+	queues := make([]QueueInfo, len(rows))
+	for i, row := range rows {
+		queues[i] = QueueInfo{Name: row.Name, Paused: row.Paused,
+			QueueSettings: QueueSettings{MaxRunning: int(row.MaxRunning), MaxRunningPerKey: int(row.MaxRunningPerKey)}}
+	}
+	return queues, nil
 }
 
 func (c *Client) administer(ctx context.Context, verb string, wrong *problems, do func() error) error {

@@ -19,7 +19,7 @@ type JobInfo struct {
 	Type, Queue string
 	State       State
 	Priority    int
-	// Payload is the stored JSON.
+	// Payload is the stored JSON; nil in a list that did not ask for it.
 	Payload        json.RawMessage
 	Tags           []string
 	ConcurrencyKey string
@@ -39,40 +39,70 @@ type JobInfo struct {
 	// Key shows the key that the job was accepted under; nil without one. It may
 	// be another job's by now.
 	Key *KeyRef
+	// RedriveOf is the dead letter that the job was redriven from, and RedrivenAs
+	// the newest job that this one was redriven as; empty where there is none.
+	RedriveOf, RedrivenAs JobID
 }
 
-// Job reads one job, payload and all. ErrJobNotFound tells that there is none
-// with the id, or no longer.
+// Job reads one job, payload and all; a role without the right to read payloads
+// gets none. ErrJobNotFound tells that there is no job with the id, or no longer.
 func (c *Client) Job(ctx context.Context, id JobID) (JobInfo, error) {
 	row, err := c.jobRow(ctx, id)
 	if err != nil {
 		return JobInfo{}, err
 	}
-	return jobInfo(row)
+	job, err := jobInfo(row)
+	if err != nil {
+		return JobInfo{}, err
+	}
+	payloads, err := c.payloads(ctx, []string{row.ID})
+	if err != nil && sqlState(err) != "42501" { // insufficient_privilege
+		return JobInfo{}, fmt.Errorf("queue: job %s: read the payload: %w", row.ID, classify(err))
+	}
+	job.Payload = payloads[row.ID]
+	return job, nil
 }
 
-func (c *Client) jobRow(ctx context.Context, id JobID) (db.GetJobRow, error) {
-	if _, err := uuid.Parse(string(id)); err != nil {
-		return db.GetJobRow{}, fmt.Errorf("queue: job: %w: the id is not a UUID", ErrJobNotFound)
+func (c *Client) jobRow(ctx context.Context, id JobID) (db.GetJobsRow, error) {
+	text, ok := id.canonical()
+	if !ok {
+		return db.GetJobsRow{}, fmt.Errorf("queue: job: %w: the id is not a UUID", ErrJobNotFound)
 	}
 	if err := c.checkSchema(ctx, c.own); err != nil {
-		return db.GetJobRow{}, fmt.Errorf("queue: job: %w", err)
+		return db.GetJobsRow{}, fmt.Errorf("queue: job: %w", err)
 	}
-	row, err := c.own.GetJob(ctx, string(id))
-	if errors.Is(err, pgx.ErrNoRows) {
-		return db.GetJobRow{}, fmt.Errorf("queue: job %s: %w", id, ErrJobNotFound)
-	}
+	rows, err := c.fresh.GetJobs(ctx, []string{text})
 	if err != nil {
-		return db.GetJobRow{}, fmt.Errorf("queue: job %s: %w", id, classify(err))
+		return db.GetJobsRow{}, fmt.Errorf("queue: job %s: %w", text, classify(err))
 	}
-	return row, nil
+	if len(rows) == 0 {
+		return db.GetJobsRow{}, fmt.Errorf("queue: job %s: %w", text, ErrJobNotFound)
+	}
+	return rows[0], nil
 }
 
-func jobInfo(row db.GetJobRow) (JobInfo, error) {
+// payloads reads payloads by job id.
+func (c *Client) payloads(ctx context.Context, ids []string) (map[string]json.RawMessage, error) {
+	rows, err := c.fresh.GetPayloads(ctx, ids)
+	found := make(map[string]json.RawMessage, len(rows))
+	for _, row := range rows {
+		found[row.ID] = json.RawMessage(row.Payload)
+	}
+	return found, err
+}
+
+// canonical is the id in the form that PostgreSQL reads and writes; false tells
+// that it is no UUID.
+func (id JobID) canonical() (string, bool) {
+	parsed, err := uuid.Parse(string(id))
+	return parsed.String(), err == nil
+}
+
+func jobInfo(row db.GetJobsRow) (JobInfo, error) {
 	info := JobInfo{
 		ID: JobID(row.ID), Type: row.Type, Queue: row.Queue, State: State(row.State), Priority: int(row.Priority),
-		Payload: json.RawMessage(row.Payload), Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts),
-		LastError: row.LastError, WorkerID: row.WorkerID,
+		Attempt: int(row.Attempt), MaxAttempts: int(row.MaxAttempts), LastError: row.LastError, WorkerID: row.WorkerID,
+		RedriveOf: JobID(row.RedriveOf), RedrivenAs: JobID(row.RedrivenAs),
 	}
 	if err := instants(map[*time.Time]string{
 		&info.AcceptedAt: row.AcceptedAt, &info.RunAt: row.RunAt, &info.Deadline: row.Deadline, &info.FinishedAt: row.FinishedAt,
@@ -105,7 +135,8 @@ type BindingInfo struct {
 }
 
 // Binding reads who owns a key now. The key is hashed here and not sent; an
-// empty scope is "default". ErrBindingNotFound tells that the key is free.
+// empty scope is "default". ErrBindingNotFound tells that the key is free; Key
+// is then all that is set.
 func (c *Client) Binding(ctx context.Context, scope, key string) (BindingInfo, error) {
 	a := admission{key: key, scope: defaultScope(scope)}
 	var wrong problems
@@ -120,7 +151,7 @@ func (c *Client) Binding(ctx context.Context, scope, key string) (BindingInfo, e
 	ref := newKeyRef(a.scope, a.key, hashes[0])
 	row, err := c.own.GetBinding(ctx, hashes)
 	if errors.Is(err, pgx.ErrNoRows) {
-		return BindingInfo{}, fmt.Errorf("queue: binding: %s: %w", ref, ErrBindingNotFound)
+		return BindingInfo{Key: ref}, fmt.Errorf("queue: binding: %s: %w", ref, ErrBindingNotFound)
 	}
 	if err != nil {
 		return BindingInfo{}, fmt.Errorf("queue: binding: %s: %w", ref, classify(err))

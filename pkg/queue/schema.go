@@ -14,7 +14,7 @@ import (
 
 // requiredSchema is the newest migration that this version's SQL needs; a test
 // holds it equal to the newest in schema/.
-const requiredSchema = 5
+const requiredSchema = 6
 
 // checkSchema looks, until it has once seen a schema that is new enough, which
 // migrations were applied. A newer schema is fine: it is how an upgrade without

@@ -179,3 +179,16 @@ func (w *waker) send(queue string) {
 		w.c.log.Debug("wake-up not sent", "queue", queue, "error", err)
 	}
 }
+
+// wakeNow notifies queues whose work an operator has just made ready, in a
+// statement of its own; a queue that was notified a moment ago is notified again
+// after its interval.
+func (w *waker) wakeNow(ctx context.Context, queues ...string) {
+	right := w.reserve(queues...)
+	for _, queue := range right.queues() {
+		if err := w.c.own.Wake(ctx, db.WakeParams{Channel: w.c.schema, Queue: queue}); err != nil {
+			w.c.log.Debug("wake-up not sent", "queue", queue, "error", err)
+		}
+	}
+	right.done(true, true)
+}

@@ -54,7 +54,9 @@ const (
 )
 
 // Worker claims jobs and runs their handlers. Register handlers with [Handle],
-// then call Run once.
+// then call Run once. While it runs it has up to 5 connections of its own, with
+// the settings of the client's pool and beside it, so that handlers can't exhaust
+// them. Any number of workers, in any number of processes, share the queues.
 type Worker struct {
 	c        *Client
 	cfg      WorkerConfig
