@@ -26,7 +26,8 @@ func (w *wire) dial(ctx context.Context, network, address string) (net.Conn, err
 	return &wireConn{Conn: conn, wire: w}, nil
 }
 
-// wireConn is one connection of a wire. A round trip is a read after writing.
+// wireConn is one connection of a wire. A round trip is an answer that comes after
+// something was written; pgx may be reading already when it writes.
 type wireConn struct {
 	net.Conn
 	wire  *wire
@@ -39,13 +40,12 @@ func (c *wireConn) Write(b []byte) (int, error) {
 }
 
 func (c *wireConn) Read(b []byte) (int, error) {
-	if !c.wrote.Load() || !c.wrote.Swap(false) {
-		return c.Conn.Read(b)
-	}
-	c.wire.trips.Add(1)
 	n, err := c.Conn.Read(b)
-	if c.wire.delay > 0 {
-		time.Sleep(c.wire.delay)
+	if c.wrote.Swap(false) {
+		c.wire.trips.Add(1)
+		if c.wire.delay > 0 {
+			time.Sleep(c.wire.delay)
+		}
 	}
 	return n, err
 }

@@ -17,7 +17,8 @@ import (
 	"github.com/onceq/onceq/pkg/queue"
 )
 
-// trips counts round trips on the wire: reads that follow a write.
+// trips counts round trips on the wire: answers that come after something was
+// written. pgx may be reading already when it writes.
 type trips struct{ n atomic.Int64 }
 
 func (c *trips) dial(ctx context.Context, network, address string) (net.Conn, error) {
@@ -38,10 +39,11 @@ func (c *tripConn) Write(b []byte) (int, error) {
 }
 
 func (c *tripConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
 	if c.wrote.Swap(false) {
 		c.count.n.Add(1)
 	}
-	return c.Conn.Read(b)
+	return n, err
 }
 
 // budget is what an operation may cost, all of it counted: round trips, and the

@@ -107,7 +107,7 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 	wake := b.c.waker.reserve(b.readyQueues()...)
 	params.Alone = alone
 	params.Refused = b.refused
-	params.WakeQueues = wake.queues
+	params.WakeQueues = wake.queues()
 	params.Wake = b.c.schema
 	if len(b.series) > 0 {
 		return b.decideMixed(ctx, q, params, sent, wake)

@@ -30,12 +30,19 @@ func (c *Client) decisionFor(p *prepared) decision {
 func (s single) partial() bool { return false }
 
 func (s single) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result, error) {
+	first := keyedStatement(q.Enqueue)
+	if s.p.keyed() && s.c.repeats.likely(s.p.admission.scope) {
+		if res, err := s.repeat(ctx, q); !errors.Is(err, pgx.ErrNoRows) {
+			return res, err
+		}
+		first = again(q)
+	}
 	wake := s.c.waker.reserve(s.p.request.Queue)
 	var res Result
 	var woke bool
 	var err error
 	if s.p.keyed() {
-		res, woke, err = s.keyed(ctx, q, wake.channel(), alone)
+		res, woke, err = s.keyed(ctx, q, first, s.params(wake.channel(), alone))
 	} else {
 		res, woke, err = s.plain(ctx, q, wake.channel())
 	}
@@ -69,30 +76,21 @@ func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Resu
 	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, nil
 }
 
-// keyed asks Enqueue, or EnqueueRepeat where that will likely do, and, while there
-// is no answer, EnqueueAgain, each on a new snapshot. No answer twice in a row
-// needs a binding to end within the call.
-func (s single) keyed(ctx context.Context, q *db.Queries, channel *string, alone bool) (Result, bool, error) {
-	scope := s.p.admission.scope
-	var row db.EnqueueRow
-	var err error
-	if s.c.repeats.likely(scope) {
-		row, err = s.repeat(ctx, q)
-	} else {
-		row, err = q.Enqueue(ctx, s.params(channel, alone))
-	}
+// keyed asks the first statement and, while there is no answer, EnqueueAgain, each
+// on a new snapshot. No answer twice in a row needs a binding to end within the
+// call.
+func (s single) keyed(ctx context.Context, q *db.Queries, first keyedStatement, params db.EnqueueParams) (Result, bool, error) {
+	row, err := first(ctx, params)
 	for try := 1; errors.Is(err, pgx.ErrNoRows); try++ {
 		if try == maxTries {
 			return Result{}, false, errUnsettled
 		}
-		var again db.EnqueueAgainRow
-		again, err = q.EnqueueAgain(ctx, db.EnqueueAgainParams(s.params(channel, alone)))
-		row = db.EnqueueRow(again)
+		row, err = again(q)(ctx, params)
 	}
 	if err != nil {
 		return Result{}, false, err
 	}
-	s.c.repeats.note(scope, row.HeldJobID != nil)
+	s.c.repeats.note(s.p.admission.scope, row.HeldJobID != nil)
 	if row.HeldJobID != nil {
 		res, err := s.p.answer(-1, held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead,
 			expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
@@ -104,12 +102,29 @@ func (s single) keyed(ctx context.Context, q *db.Queries, channel *string, alone
 	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, err
 }
 
-// repeat asks for a live binding alone.
-func (s single) repeat(ctx context.Context, q *db.Queries) (db.EnqueueRow, error) {
-	r, err := q.EnqueueRepeat(ctx, db.EnqueueRepeatParams{
+// keyedStatement is Enqueue or EnqueueAgain.
+type keyedStatement func(context.Context, db.EnqueueParams) (db.EnqueueRow, error)
+
+func again(q *db.Queries) keyedStatement {
+	return func(ctx context.Context, params db.EnqueueParams) (db.EnqueueRow, error) {
+		row, err := q.EnqueueAgain(ctx, db.EnqueueAgainParams(params))
+		return db.EnqueueRow(row), err
+	}
+}
+
+// repeat answers for a live binding alone; there may be none (pgx.ErrNoRows).
+func (s single) repeat(ctx context.Context, q *db.Queries) ([]Result, error) {
+	row, err := q.EnqueueRepeat(ctx, db.EnqueueRepeatParams{
 		Fingerprint: s.p.fingerprint.stored(), Mode: int16(s.p.admission.mode), KeyHash: s.p.hashes[0]})
-	return db.EnqueueRow{HeldJobID: &r.HeldJobID, HeldMode: &r.HeldMode, HeldDead: &r.HeldDead,
-		HeldExpiresAt: orNil(r.HeldExpiresAt), HeldFingerprint: orNil(r.HeldFingerprint)}, err
+	if err != nil {
+		return nil, err
+	}
+	res, err := s.p.answer(-1, held{jobID: row.HeldJobID, mode: &row.HeldMode, dead: &row.HeldDead,
+		expiresAt: orNil(row.HeldExpiresAt), fingerprint: orNil(row.HeldFingerprint)})
+	if err != nil {
+		return nil, err
+	}
+	return []Result{res}, nil
 }
 
 func (s single) params(channel *string, alone bool) db.EnqueueParams {

@@ -42,27 +42,27 @@ func newWaker(c *Client) *waker {
 
 // wakeRight is the right to notify some queues now; others asked for must wait.
 type wakeRight struct {
-	w      *waker
-	queues []string
-	wait   []string
-	before map[string]time.Time
-	// covers are the acceptances of each queue that were visible before this right
-	// is used, so that its notification is theirs, too.
-	covers map[string]covered
+	w       *waker
+	granted []grant
+	wait    []string
 }
 
-type covered struct {
-	owed  *owed
-	count int
+// grant is the right for one queue.
+type grant struct {
+	queue  string
+	before time.Time // its last notification, to come back if the right is not used
+	// owed and covers tell which acceptances were visible before the right is used,
+	// so that its notification is theirs, too.
+	owed   *owed
+	covers int
 }
 
 // reserve asks for the right to notify queues that may gain ready work.
 func (w *waker) reserve(queues ...string) wakeRight {
-	right := wakeRight{w: w, queues: []string{}}
+	right := wakeRight{w: w}
 	if w == nil {
 		return right
 	}
-	right.before, right.covers = map[string]time.Time{}, map[string]covered{}
 	now := time.Now()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,11 +73,11 @@ func (w *waker) reserve(queues ...string) wakeRight {
 			right.wait = append(right.wait, queue)
 			continue
 		}
-		right.queues = append(right.queues, queue)
-		right.before[queue] = last
-		if o := w.owed[queue]; o != nil {
-			right.covers[queue] = covered{o, o.count}
+		g := grant{queue: queue, before: last, owed: w.owed[queue]}
+		if g.owed != nil {
+			g.covers = g.owed.count
 		}
+		right.granted = append(right.granted, g)
 		w.last[queue] = now
 	}
 	return right
@@ -97,10 +97,19 @@ func (w *waker) forget(now time.Time) {
 
 // channel is what a single statement notifies on, nil without the right.
 func (r wakeRight) channel() *string {
-	if len(r.queues) == 0 {
+	if len(r.granted) == 0 {
 		return nil
 	}
 	return &r.w.c.schema
+}
+
+// queues are those that may be notified.
+func (r wakeRight) queues() []string {
+	names := make([]string, len(r.granted))
+	for i, g := range r.granted {
+		names[i] = g.queue
+	}
+	return names
 }
 
 // done ends the use of a right: woke tells that the statement notified, ready
@@ -111,11 +120,11 @@ func (r wakeRight) done(woke, ready bool) {
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
-	for queue, last := range r.before {
+	for _, g := range r.granted {
 		if !woke {
-			r.w.last[queue] = last
-		} else if c := r.covers[queue]; c.owed != nil {
-			c.owed.count -= c.count
+			r.w.last[g.queue] = g.before
+		} else if g.owed != nil {
+			g.owed.count -= g.covers
 		}
 	}
 	if !ready {
@@ -173,10 +182,10 @@ func (w *waker) send(queue string) {
 
 // wakeNow notifies queues whose work an operator has just made ready, in a
 // statement of its own; a queue that was notified a moment ago is notified again
-// when its interval ends.
+// after its interval.
 func (w *waker) wakeNow(ctx context.Context, queues ...string) {
 	right := w.reserve(queues...)
-	for _, queue := range right.queues {
+	for _, queue := range right.queues() {
 		if err := w.c.own.Wake(ctx, db.WakeParams{Channel: w.c.schema, Queue: queue}); err != nil {
 			w.c.log.Debug("wake-up not sent", "queue", queue, "error", err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,10 +20,13 @@ import (
 type wakes struct {
 	db.DBTX
 	began time.Time
+	mu    sync.Mutex
 	at    []int64
 }
 
 func (w *wakes) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.at = append(w.at, time.Since(w.began).Milliseconds())
 	return pgconn.CommandTag{}, nil
 }
