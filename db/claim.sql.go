@@ -37,10 +37,10 @@ room AS MATERIALIZED (
   LEFT JOIN setting AS s ON true
 ),
 head AS MATERIALIZED (
-  SELECT c.queue, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key
+  SELECT c.place, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key
   FROM ROWS FROM (unnest($3::timestamptz[])) WITH ORDINALITY AS level (floor, ord)
   CROSS JOIN LATERAL (
-    SELECT p.queue, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+    SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
     FROM onceq.pending AS p
     WHERE p.queue = $1::text
       AND p.priority = (101 - level.ord)::smallint
@@ -67,10 +67,10 @@ key AS MATERIALIZED (
   WHERE h.concurrency_key IS NOT NULL
 ),
 keyed AS MATERIALIZED (
-  SELECT c.queue, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key
+  SELECT c.place, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key
   FROM key AS k
   CROSS JOIN LATERAL (
-    SELECT p.queue, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+    SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
     FROM onceq.pending AS p
     WHERE p.queue = $1::text
       AND p.concurrency_key = k.key
@@ -84,13 +84,13 @@ keyed AS MATERIALIZED (
 ),
 candidate AS MATERIALIZED (
   SELECT
-    c.queue, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key,
+    c.place, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key,
     row_number() OVER (PARTITION BY c.concurrency_key ORDER BY c.priority DESC, c.ready_at, c.job_id) AS nth
-  FROM (SELECT h.queue, h.job_id, h.priority, h.ready_at, h.attempt, h.fence, h.deadline, h.concurrency_key FROM head AS h WHERE h.concurrency_key IS NULL UNION ALL SELECT k.queue, k.job_id, k.priority, k.ready_at, k.attempt, k.fence, k.deadline, k.concurrency_key FROM keyed AS k) AS c
+  FROM (SELECT h.place, h.job_id, h.priority, h.ready_at, h.attempt, h.fence, h.deadline, h.concurrency_key FROM head AS h WHERE h.concurrency_key IS NULL UNION ALL SELECT k.place, k.job_id, k.priority, k.ready_at, k.attempt, k.fence, k.deadline, k.concurrency_key FROM keyed AS k) AS c
 ),
 chosen AS MATERIALIZED (
   SELECT
-    c.queue, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key, c.nth,
+    c.place, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key, c.nth,
     CASE WHEN c.concurrency_key IS NOT NULL THEN (
       SELECT s.slot
       FROM generate_series(1, (SELECT room.per_key FROM room)) AS s (slot)
@@ -122,8 +122,7 @@ claimed AS (
 taken AS (
   DELETE FROM onceq.pending AS p
   USING chosen AS c
-  WHERE p.queue = ANY (ARRAY[c.queue]) AND p.priority = c.priority AND p.ready_at = c.ready_at AND p.job_id = c.job_id
-    AND (c.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
+  WHERE p.ctid = c.place AND (c.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 ),
 counted AS (
   UPDATE onceq.queue AS q
@@ -204,6 +203,9 @@ type ClaimJobsRow struct {
 // In a queue with a cap the claims take turns on the queue's row. A claim whose
 // snapshot did not see the last turn (the versions differ) can't count and takes
 // nothing.
+//
+// A place is locked where it is found and never updated, only deleted and made
+// anew, so its address does to delete it.
 //
 // Which of the chosen were claimed is asked with IN ... IS TRUE, which is hashed:
 // joins would compare all with all, since the planner expects one row of each.

@@ -20,6 +20,9 @@
 -- snapshot did not see the last turn (the versions differ) can't count and takes
 -- nothing.
 --
+-- A place is locked where it is found and never updated, only deleted and made
+-- anew, so its address does to delete it.
+--
 -- Which of the chosen were claimed is asked with IN ... IS TRUE, which is hashed:
 -- joins would compare all with all, since the planner expects one row of each.
 --
@@ -56,7 +59,7 @@ head AS MATERIALIZED (
   SELECT c.*
   FROM ROWS FROM (unnest(@floors::timestamptz[])) WITH ORDINALITY AS level (floor, ord)
   CROSS JOIN LATERAL (
-    SELECT p.queue, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+    SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
     FROM onceq.pending AS p
     WHERE p.queue = @queue::text
       AND p.priority = (101 - level.ord)::smallint
@@ -86,7 +89,7 @@ keyed AS MATERIALIZED (
   SELECT c.*
   FROM key AS k
   CROSS JOIN LATERAL (
-    SELECT p.queue, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+    SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
     FROM onceq.pending AS p
     WHERE p.queue = @queue::text
       AND p.concurrency_key = k.key
@@ -138,8 +141,7 @@ claimed AS (
 taken AS (
   DELETE FROM onceq.pending AS p
   USING chosen AS c
-  WHERE p.queue = ANY (ARRAY[c.queue]) AND p.priority = c.priority AND p.ready_at = c.ready_at AND p.job_id = c.job_id
-    AND (c.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
+  WHERE p.ctid = c.place AND (c.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 ),
 counted AS (
   UPDATE onceq.queue AS q
