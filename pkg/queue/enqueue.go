@@ -31,22 +31,25 @@ func (s single) partial() bool { return false }
 
 func (s single) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result, error) {
 	wake := s.c.waker.reserve(s.p.request.Queue)
+	if !alone {
+		wake = wake.uncommitted()
+	}
 	var res Result
-	var woke bool
+	var woken int64
 	var err error
 	if s.p.keyed() {
-		res, woke, err = s.keyed(ctx, q, wake.channel(), alone)
+		res, woken, err = s.keyed(ctx, q, wake.channel(), alone)
 	} else {
-		res, woke, err = s.plain(ctx, q, wake.channel())
+		res, woken, err = s.plain(ctx, q, wake.channel())
 	}
-	wake.done(woke, err == nil && res.Outcome == OutcomeAccepted && s.p.seemsReady())
+	wake.done(woken, err == nil && res.Outcome == OutcomeAccepted && s.p.seemsReady())
 	if err != nil {
 		return nil, err
 	}
 	return []Result{res}, nil
 }
 
-func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Result, bool, error) {
+func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Result, int64, error) {
 	r := s.p.request
 	row, err := q.EnqueuePlain(ctx, db.EnqueuePlainParams{
 		JobID:              s.p.id,
@@ -64,15 +67,15 @@ func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Resu
 		Wake:               channel,
 	})
 	if err != nil {
-		return Result{}, false, err
+		return Result{}, 0, err
 	}
-	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, nil
+	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes, nil
 }
 
 // keyed asks Enqueue, or EnqueueRepeat where that will likely do, and, while there
 // is no answer, EnqueueAgain, each on a new snapshot. No answer twice in a row
 // needs a binding to end within the call.
-func (s single) keyed(ctx context.Context, q *db.Queries, channel *string, alone bool) (Result, bool, error) {
+func (s single) keyed(ctx context.Context, q *db.Queries, channel *string, alone bool) (Result, int64, error) {
 	scope := s.p.admission.scope
 	var row db.EnqueueRow
 	var err error
@@ -83,25 +86,25 @@ func (s single) keyed(ctx context.Context, q *db.Queries, channel *string, alone
 	}
 	for try := 1; errors.Is(err, pgx.ErrNoRows); try++ {
 		if try == maxTries {
-			return Result{}, false, errUnsettled
+			return Result{}, 0, errUnsettled
 		}
 		var again db.EnqueueAgainRow
 		again, err = q.EnqueueAgain(ctx, db.EnqueueAgainParams(s.params(channel, alone)))
 		row = db.EnqueueRow(again)
 	}
 	if err != nil {
-		return Result{}, false, err
+		return Result{}, 0, err
 	}
 	s.c.repeats.note(scope, row.HeldJobID != nil)
 	if row.HeldJobID != nil {
 		res, err := s.p.answer(-1, held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead,
 			expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
-		return res, false, err
+		return res, 0, err
 	}
 	if row.Waited {
 		err = q.RestartBindings(ctx, db.RestartBindingsParams{KeyHashes: s.p.hashes, JobIds: []string{s.p.id}})
 	}
-	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, err
+	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes, err
 }
 
 // repeat asks for a live binding alone.

@@ -32,8 +32,9 @@ type waker struct {
 
 // owed are the acceptances of a queue that nothing was notified for yet.
 type owed struct {
-	count int  // since the last notification; an older one doesn't cover them
-	armed bool // a timer will notify for them
+	count int  // all since the first of them
+	told  int  // how many of these a notification has covered
+	armed bool // a timer will notify for the others
 }
 
 func newWaker(c *Client) *waker {
@@ -45,6 +46,7 @@ type wakeRight struct {
 	w      *waker
 	queues []string
 	wait   []string
+	at     time.Time // when it was given
 	before map[string]time.Time
 	// covers are the acceptances of each queue that were visible before this right
 	// is used, so that its notification is theirs, too.
@@ -64,6 +66,7 @@ func (w *waker) reserve(queues ...string) wakeRight {
 	}
 	right.before, right.covers = map[string]time.Time{}, map[string]covered{}
 	now := time.Now()
+	right.at = now
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.forget(now)
@@ -103,19 +106,29 @@ func (r wakeRight) channel() *string {
 	return &r.w.c.schema
 }
 
-// done ends the use of a right: woke tells that the statement notified, ready
-// that it left ready work behind. An unused right is given back.
-func (r wakeRight) done(woke, ready bool) {
+// uncommitted is the right for a statement in a transaction that goes on: that
+// may end late or never, so its notification covers nobody else.
+func (r wakeRight) uncommitted() wakeRight {
+	r.covers = nil
+	return r
+}
+
+// done ends the use of a right: woken is how many queues the statement notified,
+// ready tells that it left ready work behind. An unused right is given back. Where
+// not all were notified nobody knows which, so nothing is covered.
+func (r wakeRight) done(woken int64, ready bool) {
 	if r.w == nil {
 		return
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	for queue, last := range r.before {
-		if !woke {
-			r.w.last[queue] = last
-		} else if c := r.covers[queue]; c.owed != nil {
-			c.owed.count -= c.count
+		if woken == 0 {
+			if r.w.last[queue].Equal(r.at) { // else another's by now
+				r.w.last[queue] = last
+			}
+		} else if c := r.covers[queue]; c.owed != nil && woken == int64(len(r.queues)) {
+			c.owed.told = max(c.owed.told, c.count)
 		}
 	}
 	if !ready {
@@ -152,7 +165,7 @@ func (w *waker) send(queue string) {
 	o := w.owed[queue]
 	o.armed = false
 	switch {
-	case o.count == 0:
+	case o.count == o.told:
 		delete(w.owed, queue)
 		w.mu.Unlock()
 		return
@@ -176,10 +189,13 @@ func (w *waker) send(queue string) {
 // when its interval ends.
 func (w *waker) wakeNow(ctx context.Context, queues ...string) {
 	right := w.reserve(queues...)
+	var woken int64
 	for _, queue := range right.queues {
 		if err := w.c.own.Wake(ctx, db.WakeParams{Channel: w.c.schema, Queue: queue}); err != nil {
 			w.c.log.Debug("wake-up not sent", "queue", queue, "error", err)
+			continue
 		}
+		woken++
 	}
-	right.done(true, true)
+	right.done(woken, true)
 }
