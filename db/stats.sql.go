@@ -106,11 +106,12 @@ cancelled AS MATERIALIZED (
   LIMIT $1::bigint + 1
 ),
 ended AS MATERIALIZED (
-  SELECT 'succeeded' AS state, n.job_id FROM newest AS n WHERE n.state = 1
+  -- The one beyond the bound tells that there are more, and is not counted.
+  SELECT 'succeeded' AS state, n.job_id FROM (SELECT o.job_id, o.state FROM newest AS o LIMIT $1::bigint) AS n WHERE n.state = 1
   UNION ALL
-  SELECT 'dead', d.job_id FROM dead AS d
+  SELECT 'dead', d.job_id FROM (SELECT o.job_id FROM dead AS o LIMIT $1::bigint) AS d
   UNION ALL
-  SELECT 'cancelled', c.job_id FROM cancelled AS c
+  SELECT 'cancelled', c.job_id FROM (SELECT o.job_id FROM cancelled AS o LIMIT $1::bigint) AS c
 )
 SELECT
   q.name::text AS queue, ''::text AS state, 0::bigint AS jobs, 0::bigint AS oldest_us, q.paused::boolean AS paused
@@ -124,7 +125,7 @@ SELECT w.queue, 'scheduled', w.scheduled, 0, false
 FROM waiting AS w
 UNION ALL
 SELECT r.queue, 'running', count(*), 0, false
-FROM running AS r
+FROM (SELECT o.queue FROM running AS o LIMIT $2::bigint) AS r
 GROUP BY r.queue
 UNION ALL
 SELECT j.queue, e.state, count(*), 0, false
@@ -136,7 +137,9 @@ SELECT '', 'succeeded', count(*), 0, false FROM newest HAVING count(*) > $1::big
 UNION ALL
 SELECT '', 'running', count(*), 0, false FROM running HAVING count(*) > $2::bigint
 UNION ALL
-SELECT '', e.state, count(*), 0, false FROM ended AS e WHERE e.state <> 'succeeded' GROUP BY e.state HAVING count(*) > $1::bigint
+SELECT '', 'dead', count(*), 0, false FROM dead HAVING count(*) > $1::bigint
+UNION ALL
+SELECT '', 'cancelled', count(*), 0, false FROM cancelled HAVING count(*) > $1::bigint
 `
 
 type CountJobsParams struct {

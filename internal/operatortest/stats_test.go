@@ -63,3 +63,35 @@ func TestStats(t *testing.T) {
 		t.Error("b was resumed")
 	}
 }
+
+func TestStats_stopAtTheirBounds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.exec(`
+		WITH j AS (
+			INSERT INTO onceq.job (id, accepted_at, run_at, priority, max_attempts, queue, type, payload)
+			SELECT (s.state || lpad(n::text, 31, '0'))::uuid, now(), now(), 0, 1, 'q', 't', 'null'
+			FROM generate_series(1, 10001) AS n
+			CROSS JOIN generate_series(1, 3) AS s (state)
+			RETURNING id
+		)
+		INSERT INTO onceq.finished (finished_at, job_id, state, attempt)
+		SELECT now(), j.id, CASE left(j.id::text, 1) WHEN '3' THEN 1 WHEN '2' THEN 2 ELSE 3 END, 1
+		FROM j`)
+	got, err := w.client.Stats(w.ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []queue.QueueStats{{Queue: "q", Succeeded: 10_000, Dead: 10_000, Cancelled: 10_000, Capped: true}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("10,001 ended jobs of each state (-want +got):\n%s", diff)
+	}
+	w.exec(`DELETE FROM onceq.finished WHERE right(job_id::text, 5) = '10001'`)
+	if got, err = w.client.Stats(w.ctx); err != nil || !got[0].Capped {
+		t.Errorf("20,000 jobs have ended beside 10,000 that are counted: got %+v, %v", got, err)
+	}
+	w.exec(`DELETE FROM onceq.finished WHERE state = 1`)
+	if got, err = w.client.Stats(w.ctx); err != nil || got[0].Dead != 10_000 {
+		t.Errorf("10,000 dead jobs: got %+v, %v", got, err)
+	}
+}
