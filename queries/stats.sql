@@ -38,15 +38,14 @@ waiting AS MATERIALIZED (
       SELECT count(*)
       FROM (
         SELECT c.job_id
-        FROM level AS l
+        FROM unnest(w.priorities) AS l (priority)
         CROSS JOIN LATERAL (
           SELECT p.job_id
           FROM onceq.pending AS p
-          WHERE p.queue = l.queue AND p.priority = l.priority AND p.ready_at <= (SELECT clock.at FROM clock)
+          WHERE p.queue = w.queue AND p.priority = l.priority AND p.ready_at <= (SELECT clock.at FROM clock)
           ORDER BY p.ready_at, p.job_id
           LIMIT sqlc.arg(most)::bigint + 1
         ) AS c
-        WHERE l.queue = w.queue
         LIMIT sqlc.arg(most)::bigint + 1
       ) AS counted
     ) AS ready,
@@ -54,31 +53,30 @@ waiting AS MATERIALIZED (
       SELECT count(*)
       FROM (
         SELECT c.job_id
-        FROM level AS l
+        FROM unnest(w.priorities) AS l (priority)
         CROSS JOIN LATERAL (
           SELECT p.job_id
           FROM onceq.pending AS p
-          WHERE p.queue = l.queue AND p.priority = l.priority AND p.ready_at > (SELECT clock.at FROM clock)
+          WHERE p.queue = w.queue AND p.priority = l.priority AND p.ready_at > (SELECT clock.at FROM clock)
           ORDER BY p.ready_at, p.job_id
           LIMIT sqlc.arg(most)::bigint + 1
         ) AS c
-        WHERE l.queue = w.queue
         LIMIT sqlc.arg(most)::bigint + 1
       ) AS counted
     ) AS scheduled,
     (
       SELECT min(c.ready_at)
-      FROM level AS l
+      FROM unnest(w.priorities) AS l (priority)
       CROSS JOIN LATERAL (
         SELECT p.ready_at
         FROM onceq.pending AS p
-        WHERE p.queue = l.queue AND p.priority = l.priority
+        WHERE p.queue = w.queue AND p.priority = l.priority
         ORDER BY p.ready_at
         LIMIT 1
       ) AS c
-      WHERE l.queue = w.queue
     ) AS oldest
-  FROM (SELECT DISTINCT l.queue FROM level AS l) AS w
+  -- Each queue has its priorities at hand: to look through all levels for them would cost queues times queues.
+  FROM (SELECT l.queue, array_agg(l.priority) AS priorities FROM level AS l GROUP BY l.queue) AS w
 ),
 running AS MATERIALIZED (
   SELECT r.queue
