@@ -35,6 +35,7 @@ type owed struct {
 	count int  // all since the first of them
 	told  int  // how many of these a notification has covered
 	armed bool // a timer will notify for the others
+	late  bool // it came while somebody held the right
 }
 
 func newWaker(c *Client) *waker {
@@ -126,6 +127,9 @@ func (r wakeRight) done(woken int64, ready bool) {
 		if woken == 0 {
 			if r.w.last[queue].Equal(r.at) { // else another's by now
 				r.w.last[queue] = last
+				if o := r.w.owed[queue]; o != nil && o.late && r.w.take(queue) {
+					go r.w.notify(queue)
+				}
 			}
 		} else if c := r.covers[queue]; c.owed != nil && woken == int64(len(r.queues)) {
 			c.owed.told = max(c.owed.told, c.count)
@@ -159,24 +163,43 @@ func (w *waker) start(queue string, o *owed) {
 }
 
 // send notifies, unless an acceptance has done so. If somebody holds the right
-// meanwhile, he may not use it, so the end of his interval is waited for.
+// meanwhile, he may not use it, so it is waited for that he gives it back, or for
+// the end of his interval.
 func (w *waker) send(queue string) {
 	w.mu.Lock()
 	o := w.owed[queue]
-	o.armed = false
-	switch {
-	case o.count == o.told:
-		delete(w.owed, queue)
-		w.mu.Unlock()
-		return
-	case time.Since(w.last[queue]) < wakeInterval:
-		w.start(queue, o)
+	if o == nil { // sent when a right was given back
 		w.mu.Unlock()
 		return
 	}
-	delete(w.owed, queue)
-	w.last[queue] = time.Now()
+	o.armed = false
+	due := w.take(queue)
+	if !due && w.owed[queue] == o {
+		o.late = true
+		w.start(queue, o)
+	}
 	w.mu.Unlock()
+	if due {
+		w.notify(queue)
+	}
+}
+
+// take takes the right to notify for what is owed, if there is anything and the
+// right is free.
+func (w *waker) take(queue string) bool {
+	o := w.owed[queue]
+	if o.count > o.told && time.Since(w.last[queue]) < wakeInterval {
+		return false
+	}
+	delete(w.owed, queue)
+	if o.count == o.told {
+		return false
+	}
+	w.last[queue] = time.Now()
+	return true
+}
+
+func (w *waker) notify(queue string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := w.c.own.Wake(ctx, db.WakeParams{Channel: w.c.schema, Queue: queue}); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,10 +20,13 @@ import (
 type wakes struct {
 	db.DBTX
 	began time.Time
+	mu    sync.Mutex
 	at    []int64
 }
 
 func (w *wakes) Exec(context.Context, string, ...any) (pgconn.CommandTag, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	w.at = append(w.at, time.Since(w.began).Milliseconds())
 	return pgconn.CommandTag{}, nil
 }
@@ -103,6 +107,17 @@ func TestWaker(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			w.reserve("q").uncommitted().done(1, true)
 		}, 1, []int64{25}},
+		{"rights that are given back, one after the other, hold nobody up", func(w *waker, accept func()) {
+			for at := range 100 {
+				right := w.reserve("q")
+				time.Sleep(time.Millisecond)
+				if at == 0 {
+					accept()
+				}
+				time.Sleep(time.Millisecond)
+				right.done(0, false)
+			}
+		}, 0, []int64{16}},
 		{"a right that is held for long keeps nobody waiting, and covers nothing later", func(w *waker, accept func()) {
 			accept()
 			accept()
