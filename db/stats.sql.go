@@ -38,15 +38,14 @@ waiting AS MATERIALIZED (
       SELECT count(*)
       FROM (
         SELECT c.job_id
-        FROM level AS l
+        FROM unnest(w.priorities) AS l (priority)
         CROSS JOIN LATERAL (
           SELECT p.job_id
           FROM onceq.pending AS p
-          WHERE p.queue = l.queue AND p.priority = l.priority AND p.ready_at <= (SELECT clock.at FROM clock)
+          WHERE p.queue = w.queue AND p.priority = l.priority AND p.ready_at <= (SELECT clock.at FROM clock)
           ORDER BY p.ready_at, p.job_id
           LIMIT $1::bigint + 1
         ) AS c
-        WHERE l.queue = w.queue
         LIMIT $1::bigint + 1
       ) AS counted
     ) AS ready,
@@ -54,31 +53,30 @@ waiting AS MATERIALIZED (
       SELECT count(*)
       FROM (
         SELECT c.job_id
-        FROM level AS l
+        FROM unnest(w.priorities) AS l (priority)
         CROSS JOIN LATERAL (
           SELECT p.job_id
           FROM onceq.pending AS p
-          WHERE p.queue = l.queue AND p.priority = l.priority AND p.ready_at > (SELECT clock.at FROM clock)
+          WHERE p.queue = w.queue AND p.priority = l.priority AND p.ready_at > (SELECT clock.at FROM clock)
           ORDER BY p.ready_at, p.job_id
           LIMIT $1::bigint + 1
         ) AS c
-        WHERE l.queue = w.queue
         LIMIT $1::bigint + 1
       ) AS counted
     ) AS scheduled,
     (
       SELECT min(c.ready_at)
-      FROM level AS l
+      FROM unnest(w.priorities) AS l (priority)
       CROSS JOIN LATERAL (
         SELECT p.ready_at
         FROM onceq.pending AS p
-        WHERE p.queue = l.queue AND p.priority = l.priority
+        WHERE p.queue = w.queue AND p.priority = l.priority
         ORDER BY p.ready_at
         LIMIT 1
       ) AS c
-      WHERE l.queue = w.queue
     ) AS oldest
-  FROM (SELECT DISTINCT l.queue FROM level AS l) AS w
+  -- Each queue has its priorities at hand: to look through all levels for them would cost queues times queues.
+  FROM (SELECT l.queue, array_agg(l.priority) AS priorities FROM level AS l GROUP BY l.queue) AS w
 ),
 running AS MATERIALIZED (
   SELECT r.queue
@@ -106,11 +104,12 @@ cancelled AS MATERIALIZED (
   LIMIT $1::bigint + 1
 ),
 ended AS MATERIALIZED (
-  SELECT 'succeeded' AS state, n.job_id FROM newest AS n WHERE n.state = 1
+  -- The one beyond the bound tells that there are more, and is not counted.
+  SELECT 'succeeded' AS state, n.job_id FROM (SELECT o.job_id, o.state FROM newest AS o LIMIT $1::bigint) AS n WHERE n.state = 1
   UNION ALL
-  SELECT 'dead', d.job_id FROM dead AS d
+  SELECT 'dead', d.job_id FROM (SELECT o.job_id FROM dead AS o LIMIT $1::bigint) AS d
   UNION ALL
-  SELECT 'cancelled', c.job_id FROM cancelled AS c
+  SELECT 'cancelled', c.job_id FROM (SELECT o.job_id FROM cancelled AS o LIMIT $1::bigint) AS c
 )
 SELECT
   q.name::text AS queue, ''::text AS state, 0::bigint AS jobs, 0::bigint AS oldest_us, q.paused::boolean AS paused
@@ -124,7 +123,7 @@ SELECT w.queue, 'scheduled', w.scheduled, 0, false
 FROM waiting AS w
 UNION ALL
 SELECT r.queue, 'running', count(*), 0, false
-FROM running AS r
+FROM (SELECT o.queue FROM running AS o LIMIT $2::bigint) AS r
 GROUP BY r.queue
 UNION ALL
 SELECT j.queue, e.state, count(*), 0, false
@@ -136,7 +135,9 @@ SELECT '', 'succeeded', count(*), 0, false FROM newest HAVING count(*) > $1::big
 UNION ALL
 SELECT '', 'running', count(*), 0, false FROM running HAVING count(*) > $2::bigint
 UNION ALL
-SELECT '', e.state, count(*), 0, false FROM ended AS e WHERE e.state <> 'succeeded' GROUP BY e.state HAVING count(*) > $1::bigint
+SELECT '', 'dead', count(*), 0, false FROM dead HAVING count(*) > $1::bigint
+UNION ALL
+SELECT '', 'cancelled', count(*), 0, false FROM cancelled HAVING count(*) > $1::bigint
 `
 
 type CountJobsParams struct {

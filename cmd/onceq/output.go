@@ -70,16 +70,16 @@ func (a *app) wrap(t table.Writer, column, others int) {
 	}
 }
 
-// widthBeside is what others leave of a terminal's width, or 0 in a pipe.
+// widthBeside is what others leave of a terminal's width, at least 1, or 0 in a pipe.
 func (a *app) widthBeside(others int) int {
 	if !isTerminal(a.stdout) {
 		return 0
 	}
 	width, _, err := term.GetSize(int(a.stdout.(*os.File).Fd()))
-	if err != nil {
+	if err != nil || width == 0 { // some don't know
 		return 0
 	}
-	return max(width-others, 0)
+	return max(width-others, 1)
 }
 
 // writeJSON writes v as one line on stdout.

@@ -139,6 +139,21 @@ func TestDoctorOnATerminal(t *testing.T) {
 	}
 }
 
+// On a terminal that has no room for the other columns, the long one is as narrow as it gets.
+func TestDoctorOnANarrowTerminal(t *testing.T) {
+	t.Parallel()
+	s := newTranscript(t)
+	s.open()
+	for _, columns := range []uint16{20, 40, 60} {
+		screen := watchOf(t, columns, newCommand(t, s.url(), "doctor").with("TERM=xterm", "NO_COLOR=1"), true, exitOK)
+		for line := range strings.Lines(screen) {
+			if n := len([]rune(strings.TrimSpace(line))); strings.HasPrefix(line, "│") && n > 60 {
+				t.Errorf("a line has %d columns on a terminal of %d:\n%s", n, columns, line)
+			}
+		}
+	}
+}
+
 func TestConfirmation(t *testing.T) {
 	t.Parallel()
 	const question = "to go on: "

@@ -16,6 +16,12 @@ import (
 // screen once the command is over.
 func terminal(t *testing.T) (screen, line *os.File) {
 	t.Helper()
+	return terminalOf(t, 120)
+}
+
+// terminalOf is a terminal of so many columns.
+func terminalOf(t *testing.T, columns uint16) (screen, line *os.File) {
+	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +39,7 @@ func terminal(t *testing.T) (screen, line *os.File) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { line.Close() })
-	if err := unix.IoctlSetWinsize(int(line.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 120}); err != nil {
+	if err := unix.IoctlSetWinsize(int(line.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: columns}); err != nil {
 		t.Fatal(err)
 	}
 	return screen, line
@@ -43,7 +49,13 @@ func terminal(t *testing.T) (screen, line *os.File) {
 // and returns what is shown there.
 func watch(t *testing.T, c *command, both bool, code int) string {
 	t.Helper()
-	screen, line := terminal(t)
+	return watchOf(t, 120, c, both, code)
+}
+
+// watchOf is watch on a terminal of so many columns.
+func watchOf(t *testing.T, columns uint16, c *command, both bool, code int) string {
+	t.Helper()
+	screen, line := terminalOf(t, columns)
 	c.Stderr = line
 	if both {
 		c.Stdout = line

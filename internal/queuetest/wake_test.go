@@ -326,12 +326,35 @@ func TestWake_shortlyAfterAnother(t *testing.T) {
 		})
 	}
 
+	t.Run("before a transaction that rolls back", func(t *testing.T) {
+		visible := &lastLook{}
+		listen(t, pool, "onceq", func() { visible.look(pool) })
+		for range 20 {
+			accept(t, c, queue.Request{Type: "t", Queue: "undone"})
+			accept(t, c, queue.Request{Type: "t", Queue: "undone"}) // is owed a wake-up
+			for range 4 {
+				time.Sleep(4 * time.Millisecond) // until a transaction may notify
+				err := pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
+					enqueueTx(t, c, tx, queue.Request{Type: "t", Queue: "undone"}, queue.OutcomeAccepted)
+					return errUndone
+				})
+				if !errors.Is(err, errUndone) {
+					t.Fatal(err)
+				}
+			}
+			want := scan[int](t, pool, `SELECT count(*) FROM onceq.pending`)
+			waitFor(t, "a wake-up after the second acceptance", func() bool { return visible.get() == want })
+		}
+	})
+
 	t.Run("a batch with a run time that has passed wakes by itself", func(t *testing.T) {
 		l := listen(t, pool, "onceq", nil)
 		enqueueMany(t, c, []queue.Request{{Type: "t", Queue: "past", RunAt: past()}})
 		l.wantWakes(t, "a job that is ready", "past")
 	})
 }
+
+var errUndone = errors.New("undone")
 
 // lastLook is what a worker saw when it last looked at the tables.
 type lastLook struct {

@@ -50,6 +50,12 @@ type brittle struct{ why *string }
 
 func (e brittle) Error() string { return *e.why }
 
+// hollow is an error whose nil pointer, returned by mistake, can't be unwrapped.
+type hollow struct{ cause error }
+
+func (e *hollow) Error() string { return e.cause.Error() }
+func (e *hollow) Unwrap() error { return e.cause }
+
 // explosive panics when it is decoded.
 type explosive struct{}
 
@@ -88,6 +94,8 @@ func TestPanic_isAnAttemptsFailure(t *testing.T) {
 		{"brittle", func() error { panic(brittle{}) }, []string{"panic"}},
 		{"brittle error", func() error { return brittle{} }, []string{""}},
 		{"brittle wrapped", func() error { return fmt.Errorf("wrapped: %w", brittle{}) }, []string{"wrapped"}},
+		{"hollow error", func() error { var e *hollow; return e }, []string{"nil"}},
+		{"hollow wrapped", func() error { return fmt.Errorf("wrapped: %w", (*hollow)(nil)) }, []string{"wrapped"}},
 		{"exit", func() error { runtime.Goexit(); return nil }, []string{""}},
 	} {
 		queue.Handle(w, tt.name, func(context.Context, *queue.Job[any]) error { return tt.run() })

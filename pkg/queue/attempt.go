@@ -128,8 +128,15 @@ func (a *attempt) settle(err, cause error) {
 	}
 }
 
-// delay is the wait before the next attempt in microseconds; nil: no next one.
-func (a *attempt) delay(err error) *int64 {
+// delay is the wait before the next attempt in microseconds; nil: no next one. An
+// error's own methods may panic while it is looked through: it is then any error.
+func (a *attempt) delay(err error) (us *int64) {
+	policy := new(a.retry.delay(a.id, a.number).Microseconds())
+	defer func() {
+		if recover() != nil {
+			us = policy
+		}
+	}()
 	var permanent *permanentError
 	if errors.As(err, &permanent) {
 		return nil
@@ -138,7 +145,7 @@ func (a *attempt) delay(err error) *int64 {
 	if errors.As(err, &after) {
 		return new(after.delay.Microseconds())
 	}
-	return new(a.retry.delay(a.id, a.number).Microseconds())
+	return policy
 }
 
 // maxErrorCharacters bounds the error text that a finished job keeps.

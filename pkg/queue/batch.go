@@ -105,6 +105,9 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 		}
 	}
 	wake := b.c.waker.reserve(b.readyQueues()...)
+	if !alone {
+		wake = wake.uncommitted()
+	}
 	params.Alone = alone
 	params.Refused = b.refused
 	params.WakeQueues = wake.queues()
@@ -115,11 +118,11 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 	thin(&params)
 	rows, err := q.EnqueueMany(ctx, params)
 	if err != nil {
-		wake.done(false, false)
+		wake.done(0, false)
 		return nil, err
 	}
 	results, made, err := b.results(sent, rows)
-	wake.done(rows[0].Wakes > 0, err == nil && made)
+	wake.done(rows[0].Wakes, err == nil && made)
 	b.note(rows[0].Wanted == 0)
 	if err != nil {
 		return nil, err

@@ -47,7 +47,12 @@ func (c *Client) Cancel(ctx context.Context, id JobID, reason string) (CancelSta
 	}
 	// The job may move from one table to another between two looks; each move
 	// ends something, so few rounds are enough.
-	for range maxTries {
+	for try := range maxTries {
+		if try > 0 {
+			if err := pause(ctx, try); err != nil {
+				return "", fmt.Errorf("queue: cancel job %s: %w", id, err)
+			}
+		}
 		status, err := c.cancelOnce(ctx, text, reason)
 		if err != nil && !retryable(err) {
 			return "", fmt.Errorf("queue: cancel job %s: %w", id, classify(err))

@@ -84,7 +84,7 @@ func Checkpoint[T, P any](ctx context.Context, job *Job[P], stage string, run fu
 		if err != nil {
 			return nil, err
 		}
-		return text, saveStage(ctx, q, a, stage, text)
+		return text, again(ctx, func() error { return saveStage(ctx, q, a, stage, text) })
 	})
 }
 

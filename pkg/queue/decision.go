@@ -134,6 +134,20 @@ func pause(ctx context.Context, try int) error {
 	}
 }
 
+// again asks until PostgreSQL does not roll the statement back for the sake of
+// others, as it may where a role's transactions are stricter than READ COMMITTED.
+func again(ctx context.Context, ask func() error) error {
+	for try := 1; ; try++ {
+		err := ask()
+		if !retryable(err) || try == maxTries {
+			return err
+		}
+		if err := pause(ctx, try); err != nil {
+			return err
+		}
+	}
+}
+
 // sqlState is the code of a PostgreSQL error of any driver, or "".
 func sqlState(err error) string {
 	if e, ok := errors.AsType[interface {

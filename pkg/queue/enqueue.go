@@ -35,25 +35,28 @@ func (s single) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 		if res, err := s.repeat(ctx, q); !errors.Is(err, pgx.ErrNoRows) {
 			return res, err
 		}
-		first = again(q)
+		first = enqueueAgain(q)
 	}
 	wake := s.c.waker.reserve(s.p.request.Queue)
+	if !alone {
+		wake = wake.uncommitted()
+	}
 	var res Result
-	var woke bool
+	var woken int64
 	var err error
 	if s.p.keyed() {
-		res, woke, err = s.keyed(ctx, q, first, s.params(wake.channel(), alone))
+		res, woken, err = s.keyed(ctx, q, first, s.params(wake.channel(), alone))
 	} else {
-		res, woke, err = s.plain(ctx, q, wake.channel())
+		res, woken, err = s.plain(ctx, q, wake.channel())
 	}
-	wake.done(woke, err == nil && res.Outcome == OutcomeAccepted && s.p.seemsReady())
+	wake.done(woken, err == nil && res.Outcome == OutcomeAccepted && s.p.seemsReady())
 	if err != nil {
 		return nil, err
 	}
 	return []Result{res}, nil
 }
 
-func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Result, bool, error) {
+func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Result, int64, error) {
 	r := s.p.request
 	row, err := q.EnqueuePlain(ctx, db.EnqueuePlainParams{
 		JobID:              s.p.id,
@@ -71,41 +74,41 @@ func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Resu
 		Wake:               channel,
 	})
 	if err != nil {
-		return Result{}, false, err
+		return Result{}, 0, err
 	}
-	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, nil
+	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes, nil
 }
 
 // keyed asks the first statement and, while there is no answer, EnqueueAgain, each
 // on a new snapshot. No answer twice in a row needs a binding to end within the
 // call.
-func (s single) keyed(ctx context.Context, q *db.Queries, first keyedStatement, params db.EnqueueParams) (Result, bool, error) {
+func (s single) keyed(ctx context.Context, q *db.Queries, first keyedStatement, params db.EnqueueParams) (Result, int64, error) {
 	row, err := first(ctx, params)
 	for try := 1; errors.Is(err, pgx.ErrNoRows); try++ {
 		if try == maxTries {
-			return Result{}, false, errUnsettled
+			return Result{}, 0, errUnsettled
 		}
-		row, err = again(q)(ctx, params)
+		row, err = enqueueAgain(q)(ctx, params)
 	}
 	if err != nil {
-		return Result{}, false, err
+		return Result{}, 0, err
 	}
 	s.c.repeats.note(s.p.admission.scope, row.HeldJobID != nil)
 	if row.HeldJobID != nil {
 		res, err := s.p.answer(-1, held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead,
 			expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
-		return res, false, err
+		return res, 0, err
 	}
 	if row.Waited {
 		err = q.RestartBindings(ctx, db.RestartBindingsParams{KeyHashes: s.p.hashes, JobIds: []string{s.p.id}})
 	}
-	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes > 0, err
+	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes, err
 }
 
 // keyedStatement is Enqueue or EnqueueAgain.
 type keyedStatement func(context.Context, db.EnqueueParams) (db.EnqueueRow, error)
 
-func again(q *db.Queries) keyedStatement {
+func enqueueAgain(q *db.Queries) keyedStatement {
 	return func(ctx context.Context, params db.EnqueueParams) (db.EnqueueRow, error) {
 		row, err := q.EnqueueAgain(ctx, db.EnqueueAgainParams(params))
 		return db.EnqueueRow(row), err

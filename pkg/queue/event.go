@@ -60,7 +60,11 @@ func (c *Client) Events(ctx context.Context, id JobID) ([]Event, error) {
 	if err != nil {
 		return nil, err
 	}
-	stored, err := c.fresh.GetEvents(ctx, row.ID)
+	var stored []db.GetEventsRow
+	err = again(ctx, func() (err error) {
+		stored, err = c.fresh.GetEvents(ctx, row.ID)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("queue: events of job %s: %w", id, classify(err))
 	}

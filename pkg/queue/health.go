@@ -113,7 +113,7 @@ func (c *Client) Health(ctx context.Context, limits HealthLimits) (Health, error
 	for _, step := range []func(context.Context) error{
 		d.server, d.version, d.privileges, d.leases, d.upkeep, d.queues, d.snapshots, d.tables, d.bindings, d.indexes,
 	} {
-		if err := step(ctx); err != nil {
+		if err := again(ctx, func() error { return step(ctx) }); err != nil {
 			return Health{}, fmt.Errorf("queue: health: %w", classify(err))
 		}
 	}

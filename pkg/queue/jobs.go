@@ -109,7 +109,7 @@ func (l lister) show(ctx context.Context, ids []string, yield func(JobInfo, erro
 
 // page reads those of the jobs that are there and fit still.
 func (l lister) page(ctx context.Context, ids []string) ([]JobInfo, error) {
-	rows, err := l.c.fresh.GetJobs(ctx, ids)
+	rows, err := l.c.jobRows(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

@@ -149,7 +149,11 @@ const (
 func whileFull(ctx context.Context, step func(context.Context, int64) (int64, error)) (int64, error) {
 	var rows int64
 	for {
-		n, err := step(ctx, fullStep)
+		var n int64
+		err := again(ctx, func() (err error) {
+			n, err = step(ctx, fullStep)
+			return err
+		})
 		rows += n
 		if err != nil || n < fullStep {
 			return rows, err
@@ -161,7 +165,12 @@ func whileFull(ctx context.Context, step func(context.Context, int64) (int64, er
 func walk(ctx context.Context, step func(after string) (reached string, lookedAt, deleted int64, err error)) (int64, error) {
 	var rows int64
 	for after := "(0,0)"; ; {
-		reached, lookedAt, deleted, err := step(after)
+		var reached string
+		var lookedAt, deleted int64
+		err := again(ctx, func() (err error) {
+			reached, lookedAt, deleted, err = step(after)
+			return err
+		})
 		rows += deleted
 		if err != nil || lookedAt == 0 {
 			return rows, err

@@ -13,7 +13,7 @@ import (
 func (b *batch) decideMixed(ctx context.Context, q *db.Queries, plain db.EnqueueManyParams, sent []int, wake wakeRight) ([]Result, error) {
 	rows, err := q.DebounceMany(ctx, b.mixedParams(plain, sent))
 	if err != nil {
-		wake.done(false, false)
+		wake.done(0, false)
 		return nil, err
 	}
 	met, told, ages := b.read(sent, rows[1:])
@@ -21,7 +21,7 @@ func (b *batch) decideMixed(ctx context.Context, q *db.Queries, plain db.Enqueue
 	if fit := b.cut(told, ages); err == nil && (!rows[0].Settled || !fit) {
 		err = errUnsettled
 	}
-	wake.done(rows[0].Wakes > 0, err == nil && made)
+	wake.done(rows[0].Wakes, err == nil && made)
 	if err != nil {
 		return nil, err
 	}

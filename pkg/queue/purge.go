@@ -147,7 +147,11 @@ func (p *purge) round(ctx context.Context) error {
 	}
 	after := db.ListPendingRow{Priority: -1, ReadyAt: "-infinity", JobID: uuid.Nil.String()}
 	for {
-		rows, err := p.list(ctx, after)
+		var rows []db.ListPendingRow
+		err := again(ctx, func() (err error) {
+			rows, err = p.list(ctx, after)
+			return err
+		})
 		if err != nil || len(rows) == 0 {
 			return err
 		}

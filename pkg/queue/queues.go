@@ -68,7 +68,11 @@ func (c *Client) Queues(ctx context.Context) ([]QueueInfo, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return nil, fmt.Errorf("queue: queues: %w", err)
 	}
-	rows, err := c.fresh.ListQueues(ctx)
+	var rows []db.ListQueuesRow
+	err := again(ctx, func() (err error) {
+		rows, err = c.fresh.ListQueues(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, fmt.Errorf("queue: queues: %w", classify(err))
 	}
@@ -86,7 +90,7 @@ func (c *Client) administer(ctx context.Context, verb string, wrong *problems, d
 		err = c.checkSchema(ctx, c.own)
 	}
 	if err == nil {
-		err = classify(do())
+		err = classify(again(ctx, do))
 	}
 	if err != nil {
 		return fmt.Errorf("queue: %s: %w", verb, err)

@@ -71,7 +71,7 @@ func (c *Client) jobRow(ctx context.Context, id JobID) (db.GetJobsRow, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return db.GetJobsRow{}, fmt.Errorf("queue: job: %w", err)
 	}
-	rows, err := c.fresh.GetJobs(ctx, []string{text})
+	rows, err := c.jobRows(ctx, []string{text})
 	if err != nil {
 		return db.GetJobsRow{}, fmt.Errorf("queue: job %s: %w", text, classify(err))
 	}
@@ -81,9 +81,21 @@ func (c *Client) jobRow(ctx context.Context, id JobID) (db.GetJobsRow, error) {
 	return rows[0], nil
 }
 
+func (c *Client) jobRows(ctx context.Context, ids []string) (rows []db.GetJobsRow, err error) {
+	err = again(ctx, func() (err error) {
+		rows, err = c.fresh.GetJobs(ctx, ids)
+		return err
+	})
+	return rows, err
+}
+
 // payloads reads payloads by job id.
 func (c *Client) payloads(ctx context.Context, ids []string) (map[string]json.RawMessage, error) {
-	rows, err := c.fresh.GetPayloads(ctx, ids)
+	var rows []db.GetPayloadsRow
+	err := again(ctx, func() (err error) {
+		rows, err = c.fresh.GetPayloads(ctx, ids)
+		return err
+	})
 	found := make(map[string]json.RawMessage, len(rows))
 	for _, row := range rows {
 		found[row.ID] = json.RawMessage(row.Payload)
@@ -149,7 +161,11 @@ func (c *Client) Binding(ctx context.Context, scope, key string) (BindingInfo, e
 	}
 	hashes := c.keyHashes(a.scope, a.key)
 	ref := newKeyRef(a.scope, a.key, hashes[0])
-	row, err := c.own.GetBinding(ctx, hashes)
+	var row db.GetBindingRow
+	err := again(ctx, func() (err error) {
+		row, err = c.own.GetBinding(ctx, hashes)
+		return err
+	})
 	if errors.Is(err, pgx.ErrNoRows) {
 		return BindingInfo{Key: ref}, fmt.Errorf("queue: binding: %s: %w", ref, ErrBindingNotFound)
 	}

@@ -32,8 +32,10 @@ type waker struct {
 
 // owed are the acceptances of a queue that nothing was notified for yet.
 type owed struct {
-	count int  // since the last notification; an older one doesn't cover them
-	armed bool // a timer will notify for them
+	count int  // all since the first of them
+	told  int  // how many of these a notification has covered
+	armed bool // a timer will notify for the others
+	late  bool // it came while somebody held the right
 }
 
 func newWaker(c *Client) *waker {
@@ -43,8 +45,12 @@ func newWaker(c *Client) *waker {
 // wakeRight is the right to notify some queues now; others asked for must wait.
 type wakeRight struct {
 	w       *waker
+	at      time.Time // when it was given
 	granted []grant
 	wait    []string
+	// pending tells that the statement's transaction goes on, so its notification
+	// may come late or never.
+	pending bool
 }
 
 // grant is the right for one queue.
@@ -59,17 +65,16 @@ type grant struct {
 
 // reserve asks for the right to notify queues that may gain ready work.
 func (w *waker) reserve(queues ...string) wakeRight {
-	right := wakeRight{w: w}
 	if w == nil {
-		return right
+		return wakeRight{}
 	}
-	now := time.Now()
+	right := wakeRight{w: w, at: time.Now()}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.forget(now)
+	w.forget(right.at)
 	for _, queue := range queues {
 		last := w.last[queue]
-		if now.Sub(last) < wakeInterval {
+		if right.at.Sub(last) < wakeInterval {
 			right.wait = append(right.wait, queue)
 			continue
 		}
@@ -78,7 +83,7 @@ func (w *waker) reserve(queues ...string) wakeRight {
 			g.covers = g.owed.count
 		}
 		right.granted = append(right.granted, g)
-		w.last[queue] = now
+		w.last[queue] = right.at
 	}
 	return right
 }
@@ -112,19 +117,31 @@ func (r wakeRight) queues() []string {
 	return names
 }
 
-// done ends the use of a right: woke tells that the statement notified, ready
-// that it left ready work behind. An unused right is given back.
-func (r wakeRight) done(woke, ready bool) {
+// uncommitted is the right for a statement in a transaction that goes on: its
+// notification covers nobody else.
+func (r wakeRight) uncommitted() wakeRight {
+	r.pending = true
+	return r
+}
+
+// done ends the use of a right: woken is how many queues the statement notified,
+// ready tells that it left ready work behind. An unused right is given back. Where
+// not all were notified nobody knows which, so nothing is covered.
+func (r wakeRight) done(woken int64, ready bool) {
 	if r.w == nil {
 		return
 	}
 	r.w.mu.Lock()
 	defer r.w.mu.Unlock()
 	for _, g := range r.granted {
-		if !woke {
+		switch {
+		case woken == 0 && r.w.last[g.queue].Equal(r.at): // else another's by now
 			r.w.last[g.queue] = g.before
-		} else if g.owed != nil {
-			g.owed.count -= g.covers
+			if o := r.w.owed[g.queue]; o != nil && o.late && r.w.take(g.queue) {
+				go r.w.notify(g.queue)
+			}
+		case woken == int64(len(r.granted)) && g.owed != nil && !r.pending:
+			g.owed.told = max(g.owed.told, g.covers)
 		}
 	}
 	if !ready {
@@ -155,24 +172,43 @@ func (w *waker) start(queue string, o *owed) {
 }
 
 // send notifies, unless an acceptance has done so. If somebody holds the right
-// meanwhile, he may not use it, so the end of his interval is waited for.
+// meanwhile, he may not use it, so it is waited for that he gives it back, or for
+// the end of his interval.
 func (w *waker) send(queue string) {
 	w.mu.Lock()
 	o := w.owed[queue]
-	o.armed = false
-	switch {
-	case o.count == 0:
-		delete(w.owed, queue)
-		w.mu.Unlock()
-		return
-	case time.Since(w.last[queue]) < wakeInterval:
-		w.start(queue, o)
+	if o == nil { // sent when a right was given back
 		w.mu.Unlock()
 		return
 	}
-	delete(w.owed, queue)
-	w.last[queue] = time.Now()
+	o.armed = false
+	due := w.take(queue)
+	if !due && w.owed[queue] == o {
+		o.late = true
+		w.start(queue, o)
+	}
 	w.mu.Unlock()
+	if due {
+		w.notify(queue)
+	}
+}
+
+// take takes the right to notify for what is owed, if there is anything and the
+// right is free.
+func (w *waker) take(queue string) bool {
+	o := w.owed[queue]
+	if o.count > o.told && time.Since(w.last[queue]) < wakeInterval {
+		return false
+	}
+	delete(w.owed, queue)
+	if o.count == o.told {
+		return false
+	}
+	w.last[queue] = time.Now()
+	return true
+}
+
+func (w *waker) notify(queue string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := w.c.own.Wake(ctx, db.WakeParams{Channel: w.c.schema, Queue: queue}); err != nil {
@@ -182,13 +218,16 @@ func (w *waker) send(queue string) {
 
 // wakeNow notifies queues whose work an operator has just made ready, in a
 // statement of its own; a queue that was notified a moment ago is notified again
-// after its interval.
+// when its interval ends.
 func (w *waker) wakeNow(ctx context.Context, queues ...string) {
 	right := w.reserve(queues...)
+	var woken int64
 	for _, queue := range right.queues() {
 		if err := w.c.own.Wake(ctx, db.WakeParams{Channel: w.c.schema, Queue: queue}); err != nil {
 			w.c.log.Debug("wake-up not sent", "queue", queue, "error", err)
+			continue
 		}
+		woken++
 	}
-	right.done(true, true)
+	right.done(woken, true)
 }

@@ -61,7 +61,7 @@ func TestWaker(t *testing.T) {
 			accept()
 			accept()
 			time.Sleep(10 * time.Millisecond)
-			w.reserve("q").done(false, false)
+			w.reserve("q").done(0, false)
 		}, 1, []int64{15}},
 		{"a right covers what was visible before it alone", func(w *waker, accept func()) {
 			accept()
@@ -69,8 +69,55 @@ func TestWaker(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 			right := w.reserve("q")
 			accept() // its commit may come after the notification of the right
-			right.done(true, true)
+			right.done(1, true)
 		}, 1, []int64{25}},
+		{"two rights that cover the same cover it once", func(w *waker, accept func()) {
+			accept()
+			accept()
+			time.Sleep(10 * time.Millisecond)
+			first := w.reserve("q")
+			time.Sleep(10 * time.Millisecond)
+			second := w.reserve("q")
+			first.done(1, true)
+			second.done(1, true)
+			accept()
+		}, 1, []int64{35}},
+		{"a right that the next one has overtaken gives nothing back", func(w *waker, accept func()) {
+			first := w.reserve("q")
+			time.Sleep(10 * time.Millisecond)
+			accept()
+			first.done(0, false)
+			accept()
+		}, 1, []int64{25}},
+		{"a batch that may not have notified a queue leaves it to the timer", func(w *waker, accept func()) {
+			accept()
+			accept()
+			time.Sleep(10 * time.Millisecond)
+			w.reserve("q", "other").done(1, true)
+		}, 1, []int64{25}},
+		{"a batch that notified all covers all", func(w *waker, accept func()) {
+			accept()
+			accept()
+			time.Sleep(10 * time.Millisecond)
+			w.reserve("q", "other").done(2, true)
+		}, 1, nil},
+		{"a transaction that goes on covers nobody", func(w *waker, accept func()) {
+			accept()
+			accept()
+			time.Sleep(10 * time.Millisecond)
+			w.reserve("q").uncommitted().done(1, true)
+		}, 1, []int64{25}},
+		{"rights that are given back, one after the other, hold nobody up", func(w *waker, accept func()) {
+			for at := range 100 {
+				right := w.reserve("q")
+				time.Sleep(time.Millisecond)
+				if at == 0 {
+					accept()
+				}
+				time.Sleep(time.Millisecond)
+				right.done(0, false)
+			}
+		}, 0, []int64{16}},
 		{"a right that is held for long keeps nobody waiting, and covers nothing later", func(w *waker, accept func()) {
 			accept()
 			accept()
@@ -78,7 +125,7 @@ func TestWaker(t *testing.T) {
 			right := w.reserve("q")
 			time.Sleep(18 * time.Millisecond) // at 25 a wake-up by itself
 			accept()
-			right.done(true, true)
+			right.done(1, true)
 		}, 1, []int64{25, 40}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -92,7 +139,7 @@ func TestWaker(t *testing.T) {
 					if woke {
 						inline++
 					}
-					right.done(woke, true)
+					right.done(int64(len(right.granted)), true)
 				})
 				time.Sleep(time.Second)
 				synctest.Wait()
