@@ -204,8 +204,8 @@ type ClaimJobsRow struct {
 // snapshot did not see the last turn (the versions differ) can't count and takes
 // nothing.
 //
-// A place is locked where it is found and, once committed, never updated, only deleted and made
-// anew, so its address does to delete it.
+// A place is locked where it is found and, once committed, never updated, only
+// deleted and made anew, so its address does to delete it.
 //
 // Which of the chosen were claimed is asked with IN ... IS TRUE, which is hashed:
 // joins would compare all with all, since the planner expects one row of each.

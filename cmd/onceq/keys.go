@@ -32,7 +32,23 @@ type ownerJSON struct {
 }
 
 func (a *app) keysCommand() *cobra.Command {
-	return a.group("keys", "Show who owns a key", "keys answers questions about single keys. A key is hashed here; neither the\ndatabase nor any output gets to see it.", a.keysShowCommand())
+	cmd := a.group("keys", "Show who owns a key", "keys answers questions about single keys. A key is hashed here; neither the\ndatabase nor any output gets to see it.", a.keysShowCommand())
+	cmd.Args = noKey
+	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error {
+		if strings.HasPrefix(err.Error(), "unknown ") { // a key may begin with a dash
+			return usagef("an unknown flag; it isn't shown, since it may be a key: --key-file or --key gives one")
+		}
+		return err
+	})
+	return cmd
+}
+
+// noKey refuses arguments without showing them: a slip makes a key one.
+func noKey(_ *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return usagef("an argument that isn't wanted; it isn't shown, since it may be a key: --key-file or --key gives one")
+	}
+	return nil
 }
 
 func (a *app) keysShowCommand() *cobra.Command {
@@ -52,7 +68,7 @@ Exit codes: 0 the key is owned, 1 failed, 2 wrong usage, 5 the key is free.`,
 		Example: `  onceq keys show --scope orders --key ord_1001
   onceq keys show --scope orders
   printf %s "$KEY" | onceq keys show --scope orders --key-file - --json`,
-		Args: cobra.NoArgs,
+		Args: noKey,
 		RunE: a.command(func(cmd *cobra.Command) error {
 			if !cmd.Flags().Changed("key") {
 				var err error

@@ -29,6 +29,21 @@ func TestKeys(t *testing.T) {
 	}
 }
 
+// A key in the wrong place is refused, and not shown either.
+func TestKeysBySlip(t *testing.T) {
+	t.Parallel()
+	const key = "order-1001-confirmation-mail"
+	for _, args := range [][]string{
+		{"keys", key}, {"keys", "-" + key}, {"keys", "show", key}, {"keys", "show", "-" + key}, {"keys", "show", "--" + key},
+		{"keys", "show", "--scope", "orders", key}, {"keys", "show", "--key-file", "-", key},
+	} {
+		c := newCommand(t, "", args...).ends(t, exitUsage)
+		if strings.Contains(c.stdout.String()+c.stderr.String(), key) {
+			t.Errorf("%q shows the key:\n%s", args, c.stderr.String())
+		}
+	}
+}
+
 func TestKeysFromAFile(t *testing.T) {
 	t.Parallel()
 	s := newTranscript(t)

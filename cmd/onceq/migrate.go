@@ -41,7 +41,7 @@ direct connection, or a pooler in session mode.`,
 		&cobra.Command{
 			Use:     "print",
 			Short:   "Print the SQL of every migration",
-			Long:    "print writes the SQL of every migration, with its goose marks. It needs no\ndatabase.",
+			Long:    "print writes the SQL that makes the schema as up would: one transaction, which\nchanges nothing where some of it is there already. It needs no database.",
 			Example: "  onceq migrate print > onceq.sql\n  onceq migrate print --schema tenant_a",
 			Args:    cobra.NoArgs,
 			RunE:    a.command(a.migratePrint),

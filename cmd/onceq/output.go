@@ -35,7 +35,7 @@ func (a *app) paint(s string, colours ...text.Color) string {
 // columns that other programs can cut.
 func (a *app) newTable() table.Writer {
 	t := table.NewWriter()
-	t.SetOutputMirror(a.stdout)
+	t.SetOutputMirror(noted{a})
 	style := table.StyleRounded
 	if !isTerminal(a.stdout) || a.getenv("TERM") == "dumb" {
 		style = table.StyleDefault
@@ -47,6 +47,17 @@ func (a *app) newTable() table.Writer {
 	t.SetStyle(style)
 	t.SuppressTrailingSpaces()
 	return t
+}
+
+// noted is stdout for tables, which don't tell whether they could be written.
+type noted struct{ a *app }
+
+func (n noted) Write(text []byte) (int, error) {
+	written, err := n.a.stdout.Write(text)
+	if n.a.unwritten == nil {
+		n.a.unwritten = err
+	}
+	return written, err
 }
 
 // newList is a table of a row for each thing, under a header. On a terminal it is

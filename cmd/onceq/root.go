@@ -27,6 +27,8 @@ type app struct {
 	// started tells that cobra has handed over to a command's own code: what
 	// fails from then on is no misuse, unless it says so.
 	started bool
+	// unwritten is why a table did not reach stdout.
+	unwritten error
 }
 
 // run executes the command line and returns the exit code. An error is one
@@ -38,6 +40,9 @@ func (a *app) run(ctx context.Context, args []string) int {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	at, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		err = a.unwritten
+	}
 	var code exitCode
 	switch {
 	case err == nil:

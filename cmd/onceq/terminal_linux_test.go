@@ -156,3 +156,26 @@ func TestProgressOnATerminal(t *testing.T) {
 		contains(t, watch(t, c, false, exitFailure), "0 lines ... stopped [", "onceq: enqueue: ")
 	})
 }
+
+// What could not be written is no success.
+func TestFullDisk(t *testing.T) {
+	t.Parallel()
+	s := newTranscript(t)
+	s.open()
+	for _, args := range [][]string{
+		{"jobs", "list"}, {"stats"}, {"queues", "list"}, {"maintain"}, {"keys", "show", "--scope", "orders", "--key", "order-1001-confirmation-mail"},
+		{"jobs", "list", "--json"}, {"stats", "--json"},
+	} {
+		full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer full.Close()
+		c := newCommand(t, s.url(), args...)
+		c.Stdout = full
+		c.ends(t, exitFailure)
+		if said := c.stderr.String(); !strings.Contains(said, "no space left on device") {
+			t.Errorf("%q ends with %q", args, said)
+		}
+	}
+}

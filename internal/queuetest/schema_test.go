@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 
 	"github.com/onceq/onceq/internal/pgtest"
@@ -138,4 +139,59 @@ func TestErrSchemaOutdated(t *testing.T) {
 			tx.mustCommit(t)
 		}
 	})
+}
+
+// What Print gives makes the same schema as Migrate, run as it stands; run where
+// the schema is in use, it changes nothing.
+func TestSchema_printed(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"onceq", "order"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.NewEmpty(t)
+			text, err := schema.Print(schema.Named(name))
+			if err != nil {
+				t.Fatal(err)
+			}
+			run := func() error {
+				conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer conn.Close(t.Context())
+				for statement := range strings.SplitAfterSeq(text, ";\n") { // as psql goes on after an error
+					if _, ran := conn.Exec(t.Context(), statement, pgx.QueryExecModeSimpleProtocol); err == nil {
+						err = ran
+					}
+				}
+				return err
+			}
+			if err := run(); err != nil {
+				t.Fatal(err)
+			}
+			c := newClient(t, pool, queue.Config{Schema: name})
+			id := accept(t, c, invoice("k"))
+			if err := run(); err == nil {
+				t.Error("it ran a second time without an error")
+			}
+			if err := schema.Migrate(t.Context(), pool, schema.Named(name)); err != nil {
+				t.Error(err)
+			}
+			replay(t, c, invoice("k"), id)
+			if n := scan[int](t, pool, `SELECT count(*) FROM `+pgx.Identifier{name, "job"}.Sanitize()); n != 1 {
+				t.Errorf("%d jobs are left, want 1", n)
+			}
+
+			const columns = `SELECT string_agg(format('%s.%s %s %s %s', table_name, column_name, data_type, is_nullable, column_default), E'\n' ORDER BY table_name, ordinal_position)
+				FROM information_schema.columns WHERE table_schema = $1`
+			const indexes = `SELECT string_agg(replace(indexdef, quote_ident(schemaname) || '.', ''), E'\n' ORDER BY indexname) FROM pg_indexes WHERE schemaname = $1`
+			migrated := pgtest.New(t)
+			for _, sql := range []string{columns, indexes} {
+				got, want := scan[string](t, pool, sql, name), scan[string](t, migrated, sql, "onceq")
+				if diff := cmp.Diff(want, strings.ReplaceAll(got, `"order".`, "onceq.")); diff != "" {
+					t.Errorf("Print makes another schema than Migrate (-want +got):\n%s", diff)
+				}
+			}
+		})
+	}
 }
