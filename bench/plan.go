@@ -46,11 +46,11 @@ var quickPlan = plan{
 	Name:  "quick",
 	conns: []int{1, 16}, batchConns: []int{1}, delayedConns: []int{1}, payloads: []int{200}, durable: []bool{true},
 	modes:  []string{unnamed},
-	rounds: 5, slice: 80 * time.Millisecond, batchSlice: 80 * time.Millisecond,
-	workRounds: 3, workJobs: 10_000,
-	latencyRounds: 2, latencyJobs: 50,
-	depths: []int{1_000, 100_000}, levelRounds: 2, levelSlice: 2 * time.Second,
-	steadyMinutes: 2, steadyMinute: 4 * time.Second,
+	rounds: 3, slice: 80 * time.Millisecond, batchSlice: 80 * time.Millisecond,
+	workRounds: 2, workJobs: 10_000,
+	latencyRounds: 2, latencyJobs: 30,
+	depths: []int{1_000, 50_000}, levelRounds: 2, levelSlice: time.Second,
+	steadyMinutes: 2, steadyMinute: 2 * time.Second,
 }
 
 // smokePlan only shows that everything runs.
