@@ -35,12 +35,14 @@ func baseline(t *testing.T, s worked) (pages, *pgxpool.Pool) {
 	return p, pool
 }
 
-// wantFlat wants the session's statements to touch hardly more than those.
+// wantFlat wants the session's statements to touch hardly more than those. What
+// renews and completes may touch running's pages again and again in a session
+// without settings, so the number is what happens to be there.
 func (w *session) wantFlat(t *testing.T, least pages, when string) {
 	t.Helper()
 	got := w.median(t, when)
 	if got.claim > flatFactor*least.claim || got.look > flatFactor*least.look ||
-		got.renew > flatFactor*least.renew || got.complete > flatFactor*least.complete {
+		!w.polls && (got.renew > flatFactor*least.renew || got.complete > flatFactor*least.complete) {
 		t.Errorf("%s: pages touched are %+v, in an almost empty queue %+v", when, got, least)
 	} else {
 		t.Logf("%s: pages touched are %+v", when, got)

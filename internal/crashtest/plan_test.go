@@ -60,6 +60,7 @@ type session struct {
 	worked
 	conn     *pgx.Conn
 	compiles bool
+	polls    bool
 }
 
 // newSession opens a session like a worker's own, or, if it only polls, like that
@@ -79,7 +80,7 @@ func (s worked) newSession(t *testing.T, pool *pgxpool.Pool, polls bool) *sessio
 	for _, stmt := range []sent{s.claim, s.look, s.renew, s.complete} {
 		execute(t, conn, "PREPARE "+stmt.name+" AS "+stmt.sql)
 	}
-	w := &session{worked: s, conn: conn, compiles: scan[string](t, conn, "SHOW jit") == "on"}
+	w := &session{worked: s, conn: conn, compiles: scan[string](t, conn, "SHOW jit") == "on", polls: polls}
 	w.cycle(t, atFirst)
 	return w
 }
@@ -209,7 +210,9 @@ func (w *session) explain(t *testing.T, when string, s sent, args []any) int {
 		t.Fatal(err)
 	}
 	plans[0].Plan.walk(func(n node) {
-		if n.Type == "Seq Scan" && n.Loops > 0 && slices.Contains([]string{"job", "pending", "running", "finished"}, n.Relation) {
+		// Without settings of its own a session may well read running, which is short.
+		whole := n.Type == "Seq Scan" && n.Loops > 0 && (n.Relation != "running" || !w.polls)
+		if whole && slices.Contains([]string{"job", "pending", "running", "finished"}, n.Relation) {
 			t.Errorf("%s: %s reads onceq.%s whole, %v times", when, s.name, n.Relation, n.Loops)
 		}
 	})
