@@ -33,7 +33,8 @@ const maxTries = 16
 // alone decides in transactions of the client's own: one that is a single
 // statement and, when that met another request's transaction, one that keeps its
 // locks until it has an answer. It repeats what PostgreSQL could not fit between
-// others.
+// others: the statement once, since its isolation is the session's default and may
+// be stricter than it need be, then the transaction, which is READ COMMITTED.
 func (c *Client) alone(ctx context.Context, d decision) ([]Result, error) {
 	if err := c.checkSchema(ctx, c.own); err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func (c *Client) alone(ctx context.Context, d decision) ([]Result, error) {
 		}
 		var results []Result
 		results, err = d.decide(ctx, c.own, true)
-		if refusedItself(err) || errors.Is(err, errUnsettled) {
+		if refusedItself(err) || errors.Is(err, errUnsettled) || try > 0 && retryable(err) {
 			results, err = c.inOwn(ctx, d)
 		}
 		if !errors.Is(err, errUnsettled) && !retryable(err) {
