@@ -348,6 +348,9 @@ func TestWake_shortlyAfterAnother(t *testing.T) {
 	})
 
 	t.Run("a batch with a run time that has passed wakes by itself", func(t *testing.T) {
+		// A database of its own: a wake-up that is owed from before may still come.
+		pool := pgtest.New(t)
+		c := newClient(t, pool, queue.Config{})
 		l := listen(t, pool, "onceq", nil)
 		enqueueMany(t, c, []queue.Request{{Type: "t", Queue: "past", RunAt: past()}})
 		l.wantWakes(t, "a job that is ready", "past")
