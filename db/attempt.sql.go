@@ -9,11 +9,11 @@ import (
 	"context"
 )
 
-const completeJobs = `-- name: CompleteJobs :many
+const completeJobs = `-- name: CompleteJobs :one
 WITH done AS MATERIALIZED (
-  SELECT d.job_id, d.fence, d.frees
-  FROM ROWS FROM (unnest($1::uuid[]), unnest($2::integer[]), unnest($3::boolean[])) AS d (job_id, fence, frees)
-  ORDER BY d.job_id
+  SELECT d.job_id::uuid AS job_id, d.fence, d.frees
+  FROM ROWS FROM (unnest($1::text[]), unnest($2::integer[]), unnest($3::boolean[])) AS d (job_id, fence, frees)
+  ORDER BY 1
 ),
 locked AS MATERIALIZED (
   SELECT l.job_id, l.lease_until
@@ -55,7 +55,7 @@ freed AS (
   USING bound
   WHERE b.key_hash = bound.key_hash
 )
-SELECT e.job_id::text AS job_id
+SELECT count(*) AS ended
 FROM ended AS e
 `
 
@@ -66,38 +66,66 @@ type CompleteJobsParams struct {
 	WorkerID string
 }
 
-// CompleteJobs ends attempts that succeeded. Each is fenced: worker, fence, and
-// a lease that has not run out by the clock read after the row's lock. Jobs that
-// come back were ended; the others' leases are lost.
+// CompleteJobs ends attempts that succeeded and counts them; the leases of the
+// others are lost. Each is fenced: worker, fence, and a lease that has not run out
+// by the clock read after the row's lock. CompletePlain below is its everyday case.
 //
 // Vacuum mostly meets running when it is all but empty, so the planner expects one
 // row in any number of pages and may find it as good to go through the whole
 // index. LATERAL, and = ANY (ARRAY[...]), for which there are no hash and merge
 // joins, leave it nothing but to look each row up; so in the statements below, in
 // claim.sql and in maintenance.sql.
-func (q *Queries) CompleteJobs(ctx context.Context, arg CompleteJobsParams) ([]string, error) {
-	rows, err := q.db.Query(ctx, completeJobs,
+func (q *Queries) CompleteJobs(ctx context.Context, arg CompleteJobsParams) (int64, error) {
+	row := q.db.QueryRow(ctx, completeJobs,
 		arg.JobIds,
 		arg.Fences,
 		arg.Frees,
 		arg.WorkerID,
 	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	items := []string{}
-	for rows.Next() {
-		var job_id string
-		if err := rows.Scan(&job_id); err != nil {
-			return nil, err
-		}
-		items = append(items, job_id)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+	var ended int64
+	err := row.Scan(&ended)
+	return ended, err
+}
+
+const completePlain = `-- name: CompletePlain :one
+WITH done AS MATERIALIZED (
+  SELECT d.job_id::uuid AS job_id, d.fence
+  FROM ROWS FROM (unnest($1::text[]), unnest($2::integer[])) AS d (job_id, fence)
+  ORDER BY 1
+),
+ended AS (
+  DELETE FROM onceq.running AS r
+  USING done AS d
+  WHERE r.job_id = ANY (ARRAY[d.job_id]) AND r.fence = d.fence AND r.worker_id = $3::text AND r.lease_until > clock_timestamp()
+  RETURNING r.job_id, r.claimed_at, r.attempt, r.worker_id, r.lease_until, clock_timestamp() AS at
+),
+stored AS (
+  INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt, worker_id)
+  SELECT e.at, e.claimed_at, e.job_id, 1, e.attempt, e.worker_id
+  FROM ended AS e
+)
+SELECT (CASE
+  WHEN bool_and(e.lease_until > e.at) IS FALSE THEN ('onceq waited for another transaction and asks again: ' || count(*)::text)::bigint
+  ELSE count(*)
+END)::bigint AS ended
+FROM ended AS e
+`
+
+type CompletePlainParams struct {
+	JobIds   []string
+	Fences   []int32
+	WorkerID string
+}
+
+// CompletePlain is CompleteJobs for attempts that free no key. It locks each row
+// by deleting it, and reads the clock once more after that: a lease that was good
+// when the row was found, and ran out while the lock was waited for, makes it
+// refuse itself, and CompleteJobs decides.
+func (q *Queries) CompletePlain(ctx context.Context, arg CompletePlainParams) (int64, error) {
+	row := q.db.QueryRow(ctx, completePlain, arg.JobIds, arg.Fences, arg.WorkerID)
+	var ended int64
+	err := row.Scan(&ended)
+	return ended, err
 }
 
 const failJob = `-- name: FailJob :one
@@ -224,9 +252,9 @@ func (q *Queries) HoldsLease(ctx context.Context, arg HoldsLeaseParams) (bool, e
 
 const releaseJobs = `-- name: ReleaseJobs :many
 WITH back AS MATERIALIZED (
-  SELECT d.job_id, d.fence
-  FROM ROWS FROM (unnest($1::uuid[]), unnest($2::integer[])) AS d (job_id, fence)
-  ORDER BY d.job_id
+  SELECT d.job_id::uuid AS job_id, d.fence
+  FROM ROWS FROM (unnest($1::text[]), unnest($2::integer[])) AS d (job_id, fence)
+  ORDER BY 1
 ),
 locked AS MATERIALIZED (
   SELECT l.job_id, l.lease_until
@@ -329,8 +357,8 @@ func (q *Queries) ReleaseJobs(ctx context.Context, arg ReleaseJobsParams) ([]str
 
 const renewLeases = `-- name: RenewLeases :many
 WITH held AS MATERIALIZED (
-  SELECT d.job_id, d.fence
-  FROM ROWS FROM (unnest($1::uuid[]), unnest($2::integer[])) AS d (job_id, fence)
+  SELECT d.job_id::uuid AS job_id, d.fence
+  FROM ROWS FROM (unnest($1::text[]), unnest($2::integer[])) AS d (job_id, fence)
 ),
 present AS MATERIALIZED (
   SELECT l.job_id, l.cancel_requested_at

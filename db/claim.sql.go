@@ -115,6 +115,7 @@ claimed AS (
     c.slot, $1::text, $7::text, c.concurrency_key
   FROM chosen AS c
   CROSS JOIN LATERAL (SELECT clock_timestamp() AS at WHERE c.job_id IS NOT NULL) AS clock
+  WHERE num_nulls(c.concurrency_key, c.slot) IN (0, 2)
   ORDER BY c.concurrency_key, c.slot, c.job_id
   ON CONFLICT DO NOTHING
   RETURNING r.job_id
@@ -130,13 +131,16 @@ counted AS (
   WHERE q.name = $1::text AND EXISTS (SELECT FROM turn) AND EXISTS (SELECT FROM claimed)
 )
 SELECT
-  j.id::text AS job_id, (chosen.fence + 1)::integer AS fence, (chosen.attempt + 1)::smallint AS attempt, chosen.priority,
+  chosen.job_id::text AS job_id, (chosen.fence + 1)::integer AS fence, (chosen.attempt + 1)::smallint AS attempt, chosen.priority,
   (extract(epoch FROM chosen.ready_at) * 1000000)::bigint AS ready_at_us,
-  j.type, j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags, j.concurrency_key,
+  j.type, j.payload::text AS payload, coalesce(to_jsonb(j.tags)::text, '')::text AS tags, j.concurrency_key,
   j.max_attempts, (extract(epoch FROM j.accepted_at) * 1000000)::bigint AS accepted_at_us,
   coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
-  (coalesce(extract(epoch FROM j.execution_timeout), 0) * 1000000)::bigint AS execution_timeout_us,
-  least(coalesce(extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room)), 0) * 1000000, 1e15)::bigint AS deadline_in_us,
+  (CASE WHEN j.execution_timeout IS NULL THEN 0 ELSE extract(epoch FROM j.execution_timeout) * 1000000 END)::bigint AS execution_timeout_us,
+  (CASE
+    WHEN j.deadline IS NULL THEN 0
+    ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
+  END)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
   false AS again, false AS held_back
 FROM chosen
@@ -184,7 +188,8 @@ type ClaimJobsRow struct {
 }
 
 // ClaimJobs leases the next ready jobs of a queue to a worker: priority first,
-// then the order in which they became ready.
+// then the order in which they became ready. ClaimPlain below is its everyday
+// case.
 //
 // level has a row for each priority, from 100 down to 0, with the time below
 // which this worker knows that nothing is left for it. Without that floor a
@@ -231,6 +236,157 @@ func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJo
 	items := []ClaimJobsRow{}
 	for rows.Next() {
 		var i ClaimJobsRow
+		if err := rows.Scan(
+			&i.JobID,
+			&i.Fence,
+			&i.Attempt,
+			&i.Priority,
+			&i.ReadyAtUs,
+			&i.Type,
+			&i.Payload,
+			&i.Tags,
+			&i.ConcurrencyKey,
+			&i.MaxAttempts,
+			&i.AcceptedAtUs,
+			&i.Deadline,
+			&i.ExecutionTimeoutUs,
+			&i.DeadlineInUs,
+			&i.Retry,
+			&i.KeyRelease,
+			&i.Again,
+			&i.HeldBack,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const claimPlain = `-- name: ClaimPlain :many
+WITH room AS MATERIALIZED (
+  SELECT
+    clock_timestamp() AS at,
+    CASE
+      WHEN EXISTS (SELECT FROM onceq.queue AS q WHERE q.name = $1::text AND (q.paused OR q.max_running > 0)) THEN 0
+      ELSE $2::bigint
+    END AS n
+),
+head AS MATERIALIZED (
+  SELECT c.place, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key
+  FROM ROWS FROM (unnest($3::timestamptz[])) WITH ORDINALITY AS level (floor, ord)
+  CROSS JOIN LATERAL (
+    SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+    FROM onceq.pending AS p
+    WHERE p.queue = $1::text
+      AND p.priority = (101 - level.ord)::smallint
+      AND p.ready_at >= level.floor
+      AND p.ready_at <= (SELECT room.at FROM room)
+      AND p.type = ANY ($4::text[])
+      AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
+    ORDER BY p.ready_at, p.job_id
+    LIMIT (SELECT room.n FROM room)
+    FOR UPDATE SKIP LOCKED
+  ) AS c
+  LIMIT (SELECT room.n FROM room)
+),
+claimed AS (
+  INSERT INTO onceq.running (claimed_at, lease_until, deadline, job_id, fence, attempt, queue, worker_id)
+  SELECT
+    room.at, room.at + $5::bigint * interval '1 microsecond', h.deadline, h.job_id, h.fence + 1, h.attempt + 1,
+    $1::text, $6::text
+  FROM head AS h
+  CROSS JOIN room
+  WHERE h.concurrency_key IS NULL
+),
+taken AS (
+  DELETE FROM onceq.pending AS p
+  USING head AS h
+  WHERE p.ctid = h.place AND h.concurrency_key IS NULL
+)
+SELECT
+  h.job_id::text AS job_id, (h.fence + 1)::integer AS fence, (h.attempt + 1)::smallint AS attempt, h.priority,
+  (extract(epoch FROM h.ready_at) * 1000000)::bigint AS ready_at_us,
+  j.type, j.payload::text AS payload, coalesce(to_jsonb(j.tags)::text, '')::text AS tags, j.concurrency_key,
+  j.max_attempts, (extract(epoch FROM j.accepted_at) * 1000000)::bigint AS accepted_at_us,
+  coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
+  (CASE WHEN j.execution_timeout IS NULL THEN 0 ELSE extract(epoch FROM j.execution_timeout) * 1000000 END)::bigint AS execution_timeout_us,
+  (CASE
+    WHEN j.deadline IS NULL THEN 0
+    ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
+  END)::bigint AS deadline_in_us,
+  coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
+  false AS again, false AS held_back
+FROM head AS h
+CROSS JOIN LATERAL (SELECT o.id, o.accepted_at, o.run_at, o.deadline, o.execution_timeout, o.priority, o.max_attempts, o.key_mode, o.key_release, o.key_length, o.queue, o.type, o.payload, o.retry, o.tags, o.concurrency_key, o.key_hash, o.key_aliases, o.key_scope, o.key_preview FROM onceq.job AS o WHERE o.id = h.job_id OFFSET 0) AS j
+WHERE h.concurrency_key IS NULL
+UNION ALL
+SELECT
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
+  room.n = 0 OR EXISTS (SELECT FROM head AS h WHERE h.concurrency_key IS NOT NULL),
+  false
+FROM room
+WHERE (SELECT count(*) FROM head AS h WHERE h.concurrency_key IS NULL) < $2::bigint
+`
+
+type ClaimPlainParams struct {
+	Queue    string
+	Most     int64
+	Floors   []time.Time
+	Types    []string
+	LeaseUs  int64
+	WorkerID string
+}
+
+type ClaimPlainRow struct {
+	JobID              string
+	Fence              int32
+	Attempt            int16
+	Priority           int16
+	ReadyAtUs          int64
+	Type               string
+	Payload            string
+	Tags               string
+	ConcurrencyKey     *string
+	MaxAttempts        int16
+	AcceptedAtUs       int64
+	Deadline           string
+	ExecutionTimeoutUs int64
+	DeadlineInUs       int64
+	Retry              string
+	KeyRelease         int16
+	Again              bool
+	HeldBack           bool
+}
+
+// ClaimPlain is ClaimJobs for the everyday case, and is sent first: it takes only
+// jobs without a concurrency key, from queues without a cap, so it has nothing to
+// count and no slot to win. A last row without a job comes with a claim that took
+// less than it was asked for; again then tells that ClaimJobs has to look: among
+// the first jobs are some with a key, or the queue is paused or capped.
+//
+// The lock on a job's place is the only one that is fought for, and is never
+// waited for: it keeps the place from everybody else until it is deleted, so the
+// job can't be running already, and no clock reading grows old.
+func (q *Queries) ClaimPlain(ctx context.Context, arg ClaimPlainParams) ([]ClaimPlainRow, error) {
+	rows, err := q.db.Query(ctx, claimPlain,
+		arg.Queue,
+		arg.Most,
+		arg.Floors,
+		arg.Types,
+		arg.LeaseUs,
+		arg.WorkerID,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	items := []ClaimPlainRow{}
+	for rows.Next() {
+		var i ClaimPlainRow
 		if err := rows.Scan(
 			&i.JobID,
 			&i.Fence,

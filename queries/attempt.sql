@@ -1,7 +1,7 @@
--- name: CompleteJobs :many
--- CompleteJobs ends attempts that succeeded. Each is fenced: worker, fence, and
--- a lease that has not run out by the clock read after the row's lock. Jobs that
--- come back were ended; the others' leases are lost.
+-- name: CompleteJobs :one
+-- CompleteJobs ends attempts that succeeded and counts them; the leases of the
+-- others are lost. Each is fenced: worker, fence, and a lease that has not run out
+-- by the clock read after the row's lock. CompletePlain below is its everyday case.
 --
 -- Vacuum mostly meets running when it is all but empty, so the planner expects one
 -- row in any number of pages and may find it as good to go through the whole
@@ -9,9 +9,9 @@
 -- joins, leave it nothing but to look each row up; so in the statements below, in
 -- claim.sql and in maintenance.sql.
 WITH done AS MATERIALIZED (
-  SELECT d.job_id, d.fence, d.frees
-  FROM ROWS FROM (unnest(@job_ids::uuid[]), unnest(@fences::integer[]), unnest(@frees::boolean[])) AS d (job_id, fence, frees)
-  ORDER BY d.job_id
+  SELECT d.job_id::uuid AS job_id, d.fence, d.frees
+  FROM ROWS FROM (unnest(@job_ids::text[]), unnest(@fences::integer[]), unnest(@frees::boolean[])) AS d (job_id, fence, frees)
+  ORDER BY 1
 ),
 locked AS MATERIALIZED (
   SELECT l.job_id, l.lease_until
@@ -53,7 +53,34 @@ freed AS (
   USING bound
   WHERE b.key_hash = bound.key_hash
 )
-SELECT e.job_id::text AS job_id
+SELECT count(*) AS ended
+FROM ended AS e;
+
+-- name: CompletePlain :one
+-- CompletePlain is CompleteJobs for attempts that free no key. It locks each row
+-- by deleting it, and reads the clock once more after that: a lease that was good
+-- when the row was found, and ran out while the lock was waited for, makes it
+-- refuse itself, and CompleteJobs decides.
+WITH done AS MATERIALIZED (
+  SELECT d.job_id::uuid AS job_id, d.fence
+  FROM ROWS FROM (unnest(@job_ids::text[]), unnest(@fences::integer[])) AS d (job_id, fence)
+  ORDER BY 1
+),
+ended AS (
+  DELETE FROM onceq.running AS r
+  USING done AS d
+  WHERE r.job_id = ANY (ARRAY[d.job_id]) AND r.fence = d.fence AND r.worker_id = @worker_id::text AND r.lease_until > clock_timestamp()
+  RETURNING r.job_id, r.claimed_at, r.attempt, r.worker_id, r.lease_until, clock_timestamp() AS at
+),
+stored AS (
+  INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt, worker_id)
+  SELECT e.at, e.claimed_at, e.job_id, 1, e.attempt, e.worker_id
+  FROM ended AS e
+)
+SELECT (CASE
+  WHEN bool_and(e.lease_until > e.at) IS FALSE THEN ('onceq waited for another transaction and asks again: ' || count(*)::text)::bigint
+  ELSE count(*)
+END)::bigint AS ended
 FROM ended AS e;
 
 -- name: FailJob :one
@@ -140,9 +167,9 @@ FROM verdict AS v;
 -- does not count. A job that was asked to stop is cancelled instead, as by
 -- FailJob.
 WITH back AS MATERIALIZED (
-  SELECT d.job_id, d.fence
-  FROM ROWS FROM (unnest(@job_ids::uuid[]), unnest(@fences::integer[])) AS d (job_id, fence)
-  ORDER BY d.job_id
+  SELECT d.job_id::uuid AS job_id, d.fence
+  FROM ROWS FROM (unnest(@job_ids::text[]), unnest(@fences::integer[])) AS d (job_id, fence)
+  ORDER BY 1
 ),
 locked AS MATERIALIZED (
   SELECT l.job_id, l.lease_until
@@ -222,8 +249,8 @@ FROM verdict AS v;
 -- renewed is asked with IN, which is hashed, so the work grows with the leases and
 -- not with their square.
 WITH held AS MATERIALIZED (
-  SELECT d.job_id, d.fence
-  FROM ROWS FROM (unnest(@job_ids::uuid[]), unnest(@fences::integer[])) AS d (job_id, fence)
+  SELECT d.job_id::uuid AS job_id, d.fence
+  FROM ROWS FROM (unnest(@job_ids::text[]), unnest(@fences::integer[])) AS d (job_id, fence)
 ),
 present AS MATERIALIZED (
   SELECT l.job_id, l.cancel_requested_at

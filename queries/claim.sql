@@ -1,6 +1,7 @@
 -- name: ClaimJobs :many
 -- ClaimJobs leases the next ready jobs of a queue to a worker: priority first,
--- then the order in which they became ready.
+-- then the order in which they became ready. ClaimPlain below is its everyday
+-- case.
 --
 -- level has a row for each priority, from 100 down to 0, with the time below
 -- which this worker knows that nothing is left for it. Without that floor a
@@ -134,6 +135,7 @@ claimed AS (
     c.slot, @queue::text, @worker_id::text, c.concurrency_key
   FROM chosen AS c
   CROSS JOIN LATERAL (SELECT clock_timestamp() AS at WHERE c.job_id IS NOT NULL) AS clock
+  WHERE num_nulls(c.concurrency_key, c.slot) IN (0, 2)
   ORDER BY c.concurrency_key, c.slot, c.job_id
   ON CONFLICT DO NOTHING
   RETURNING r.job_id
@@ -149,13 +151,16 @@ counted AS (
   WHERE q.name = @queue::text AND EXISTS (SELECT FROM turn) AND EXISTS (SELECT FROM claimed)
 )
 SELECT
-  j.id::text AS job_id, (chosen.fence + 1)::integer AS fence, (chosen.attempt + 1)::smallint AS attempt, chosen.priority,
+  chosen.job_id::text AS job_id, (chosen.fence + 1)::integer AS fence, (chosen.attempt + 1)::smallint AS attempt, chosen.priority,
   (extract(epoch FROM chosen.ready_at) * 1000000)::bigint AS ready_at_us,
-  j.type, j.payload::text AS payload, coalesce(to_jsonb(j.tags), '[]')::text AS tags, j.concurrency_key,
+  j.type, j.payload::text AS payload, coalesce(to_jsonb(j.tags)::text, '')::text AS tags, j.concurrency_key,
   j.max_attempts, (extract(epoch FROM j.accepted_at) * 1000000)::bigint AS accepted_at_us,
   coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
-  (coalesce(extract(epoch FROM j.execution_timeout), 0) * 1000000)::bigint AS execution_timeout_us,
-  least(coalesce(extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room)), 0) * 1000000, 1e15)::bigint AS deadline_in_us,
+  (CASE WHEN j.execution_timeout IS NULL THEN 0 ELSE extract(epoch FROM j.execution_timeout) * 1000000 END)::bigint AS execution_timeout_us,
+  (CASE
+    WHEN j.deadline IS NULL THEN 0
+    ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
+  END)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
   false AS again, false AS held_back
 FROM chosen
@@ -169,6 +174,80 @@ SELECT
 FROM room
 WHERE (SELECT count(*) FROM claimed) < @most::bigint
 ORDER BY priority DESC, ready_at_us, job_id;
+
+-- name: ClaimPlain :many
+-- ClaimPlain is ClaimJobs for the everyday case, and is sent first: it takes only
+-- jobs without a concurrency key, from queues without a cap, so it has nothing to
+-- count and no slot to win. A last row without a job comes with a claim that took
+-- less than it was asked for; again then tells that ClaimJobs has to look: among
+-- the first jobs are some with a key, or the queue is paused or capped.
+--
+-- The lock on a job's place is the only one that is fought for, and is never
+-- waited for: it keeps the place from everybody else until it is deleted, so the
+-- job can't be running already, and no clock reading grows old.
+WITH room AS MATERIALIZED (
+  SELECT
+    clock_timestamp() AS at,
+    CASE
+      WHEN EXISTS (SELECT FROM onceq.queue AS q WHERE q.name = @queue::text AND (q.paused OR q.max_running > 0)) THEN 0
+      ELSE @most::bigint
+    END AS n
+),
+head AS MATERIALIZED (
+  SELECT c.*
+  FROM ROWS FROM (unnest(@floors::timestamptz[])) WITH ORDINALITY AS level (floor, ord)
+  CROSS JOIN LATERAL (
+    SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+    FROM onceq.pending AS p
+    WHERE p.queue = @queue::text
+      AND p.priority = (101 - level.ord)::smallint
+      AND p.ready_at >= level.floor
+      AND p.ready_at <= (SELECT room.at FROM room)
+      AND p.type = ANY (@types::text[])
+      AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
+    ORDER BY p.ready_at, p.job_id
+    LIMIT (SELECT room.n FROM room)
+    FOR UPDATE SKIP LOCKED
+  ) AS c
+  LIMIT (SELECT room.n FROM room)
+),
+claimed AS (
+  INSERT INTO onceq.running (claimed_at, lease_until, deadline, job_id, fence, attempt, queue, worker_id)
+  SELECT
+    room.at, room.at + sqlc.arg(lease_us)::bigint * interval '1 microsecond', h.deadline, h.job_id, h.fence + 1, h.attempt + 1,
+    @queue::text, @worker_id::text
+  FROM head AS h
+  CROSS JOIN room
+  WHERE h.concurrency_key IS NULL
+),
+taken AS (
+  DELETE FROM onceq.pending AS p
+  USING head AS h
+  WHERE p.ctid = h.place AND h.concurrency_key IS NULL
+)
+SELECT
+  h.job_id::text AS job_id, (h.fence + 1)::integer AS fence, (h.attempt + 1)::smallint AS attempt, h.priority,
+  (extract(epoch FROM h.ready_at) * 1000000)::bigint AS ready_at_us,
+  j.type, j.payload::text AS payload, coalesce(to_jsonb(j.tags)::text, '')::text AS tags, j.concurrency_key,
+  j.max_attempts, (extract(epoch FROM j.accepted_at) * 1000000)::bigint AS accepted_at_us,
+  coalesce(extract(epoch FROM j.deadline)::text, '')::text AS deadline,
+  (CASE WHEN j.execution_timeout IS NULL THEN 0 ELSE extract(epoch FROM j.execution_timeout) * 1000000 END)::bigint AS execution_timeout_us,
+  (CASE
+    WHEN j.deadline IS NULL THEN 0
+    ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
+  END)::bigint AS deadline_in_us,
+  coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
+  false AS again, false AS held_back
+FROM head AS h
+CROSS JOIN LATERAL (SELECT o.* FROM onceq.job AS o WHERE o.id = h.job_id OFFSET 0) AS j
+WHERE h.concurrency_key IS NULL
+UNION ALL
+SELECT
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
+  room.n = 0 OR EXISTS (SELECT FROM head AS h WHERE h.concurrency_key IS NOT NULL),
+  false
+FROM room
+WHERE (SELECT count(*) FROM head AS h WHERE h.concurrency_key IS NULL) < @most::bigint;
 
 -- name: NextReadyAt :one
 -- NextReadyAt looks ahead for a worker that found nothing more to do: PostgreSQL's

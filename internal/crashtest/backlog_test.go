@@ -55,7 +55,15 @@ func (w *session) wantFlat(t *testing.T, least pages, when string) {
 // what they take; that is printed.
 func TestClaim_flat(t *testing.T) {
 	t.Parallel()
-	s := watchWorker(t)
+	for _, way := range paths {
+		t.Run(way.claim, func(t *testing.T) {
+			t.Parallel()
+			watchWorker(t, way).wantFlat(t)
+		})
+	}
+}
+
+func (s worked) wantFlat(t *testing.T) {
 	least, small := baseline(t, s)
 	big := pgtest.New(t)
 	fill(t, big, "ready", 0, 2*few)
@@ -91,7 +99,15 @@ func TestClaim_flat(t *testing.T) {
 // do for the burst that follows; statistics come a minute later.
 func TestClaim_planMadeAtRest(t *testing.T) {
 	t.Parallel()
-	s := watchWorker(t)
+	for _, way := range paths {
+		t.Run(way.claim, func(t *testing.T) {
+			t.Parallel()
+			watchWorker(t, way).wantPlansMadeAtRest(t)
+		})
+	}
+}
+
+func (s worked) wantPlansMadeAtRest(t *testing.T) {
 	least, _ := baseline(t, s)
 	const burst = 100_000
 	t.Run("the tables were empty", func(t *testing.T) {

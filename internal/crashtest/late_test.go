@@ -10,20 +10,25 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
-// ownerWrites are what only the owner of a job may write, with a handler that
-// makes a worker send it.
-var ownerWrites = []struct {
+// ownerWrite is what only the owner of a job may write, with a handler that makes
+// a worker send it.
+type ownerWrite struct {
 	name    string
 	handler queue.Handler[any]
 	drain   bool // the worker must be asked to stop
-}{
-	{name: "CompleteJobs", handler: func(context.Context, *queue.Job[any]) error { return nil }},
+	frees   bool // its success frees the job's key
+}
+
+var ownerWrites = []ownerWrite{
+	{name: "CompletePlain", handler: func(context.Context, *queue.Job[any]) error { return nil }},
+	{name: "CompleteJobs", frees: true, handler: func(context.Context, *queue.Job[any]) error { return nil }},
 	{name: "FailJob", handler: func(context.Context, *queue.Job[any]) error { return errors.New("no") }},
 	{name: "ReleaseJobs", drain: true, handler: untilEnd},
 	{name: "RenewLeases", handler: untilEnd},
@@ -46,7 +51,7 @@ func TestOwnerWrite_late(t *testing.T) {
 	for _, tt := range ownerWrites {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			l := newLetter(t, staleLease, tt.name, tt.handler, tt.drain)
+			l := newLetter(t, staleLease, tt)
 			l.lapse(t)
 			l.wantNothing(t, "the lease has run out and nobody has taken the job back")
 			end := l.takeBack(t, "other")
@@ -56,7 +61,7 @@ func TestOwnerWrite_late(t *testing.T) {
 		})
 		t.Run(tt.name+" meets its own successor", func(t *testing.T) {
 			t.Parallel()
-			l := newLetter(t, staleLease, tt.name, tt.handler, tt.drain)
+			l := newLetter(t, staleLease, tt)
 			l.lapse(t)
 			end := l.takeBack(t, "sender")
 			l.wantNothing(t, "the same worker runs the job again")
@@ -67,9 +72,47 @@ func TestOwnerWrite_late(t *testing.T) {
 		}
 		t.Run(tt.name+" waits for a lock while the lease runs out", func(t *testing.T) {
 			t.Parallel()
-			l := newLetter(t, 5*time.Second, tt.name, tt.handler, tt.drain)
+			l := newLetter(t, 5*time.Second, tt)
 			l.wantClockAfterLock(t)
 		})
+	}
+}
+
+// A success whose statement waits for its row until the lease has run out is not
+// recorded, and the job runs again.
+func TestWorker_completionWaitsTooLong(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	watched, tap := tapped(t, pool)
+	c := newClient(t, watched)
+	w := newWorker(t, c, queue.WorkerConfig{Lease: time.Second})
+	holding := make(chan pgx.Tx, 1)
+	queue.Handle(w, "late", func(ctx context.Context, job *queue.Job[any]) error {
+		if job.Attempt > 1 {
+			return nil
+		}
+		tx, err := pool.Begin(context.WithoutCancel(ctx))
+		if err != nil {
+			return err
+		}
+		holding <- tx
+		_, err = tx.Exec(ctx, `SELECT FROM onceq.running FOR UPDATE`)
+		return err
+	})
+	stop := run(t, w)
+	defer stop()
+	id := enqueue(t, c, queue.Request{Type: "late"})
+	tx := <-holding
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	awaitRow(t, pool, "the completion to wait", `SELECT FROM pg_stat_activity
+		WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%CompletePlain%'`)
+	awaitRow(t, pool, "the lease to run out", `SELECT FROM onceq.running WHERE lease_until < clock_timestamp()`)
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitRow(t, pool, "the second attempt to succeed", `SELECT FROM onceq.finished WHERE job_id = $1 AND state = 1 AND attempt = 2`, string(id))
+	if _, asked := tap.first("CompleteJobs"); !asked {
+		t.Error("the success that CompletePlain could not record was not asked for again")
 	}
 }
 
@@ -82,22 +125,26 @@ type letter struct {
 	stop func() // the sender
 }
 
-func newLetter(t *testing.T, lease time.Duration, name string, handler queue.Handler[any], drain bool) *letter {
+func newLetter(t *testing.T, lease time.Duration, write ownerWrite) *letter {
 	t.Helper()
 	l := &letter{pool: pgtest.New(t)}
 	l.c = newClient(t, l.pool)
 	// TakeUpkeep begins the worker's maintenance, which would take the job back.
-	pool, tap := tapped(t, l.pool, "CompleteJobs", "FailJob", "ReleaseJobs", "RenewLeases", "SaveCheckpoint", "TakeUpkeep")
+	pool, tap := tapped(t, l.pool, "CompletePlain", "CompleteJobs", "FailJob", "ReleaseJobs", "RenewLeases", "SaveCheckpoint", "TakeUpkeep")
 	// Asked to stop, it hands its job back at once.
 	w := newWorker(t, newClient(t, pool), queue.WorkerConfig{ID: "sender", Lease: lease, ShutdownTimeout: 1})
-	queue.Handle(w, "late", handler)
+	queue.Handle(w, "late", write.handler)
 	l.stop = run(t, w)
-	l.id = enqueue(t, l.c, queue.Request{Type: "late"})
-	if drain {
+	request := queue.Request{Type: "late"}
+	if write.frees {
+		request.Admission = queue.Idempotency{Key: "key", TTL: time.Hour, Release: queue.ReleaseFinished}
+	}
+	l.id = enqueue(t, l.c, request)
+	if write.drain {
 		awaitRow(t, l.pool, "the job to run", `SELECT FROM onceq.running WHERE job_id = $1`, string(l.id))
 		go l.stop()
 	}
-	l.sent = tap.await(t, name)
+	l.sent = tap.await(t, write.name)
 	return l
 }
 
@@ -177,7 +224,8 @@ func (l *letter) wantClockAfterLock(t *testing.T) {
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := <-delivered; err != nil {
+	// CompletePlain has deleted the row when it finds out, so it refuses itself.
+	if err := <-delivered; (err != nil) != (l.sent.name == "CompletePlain") || err != nil && !strings.Contains(err.Error(), "asks again") {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(before, rowsOfJobs(t, l.pool)); diff != "" {
@@ -201,6 +249,7 @@ func rowsOfJobs(t *testing.T, q querier) []string {
 		'running', (SELECT jsonb_agg(r ORDER BY r.job_id) FROM onceq.running AS r),
 		'pending', (SELECT jsonb_agg(p ORDER BY p.job_id) FROM onceq.pending AS p),
 		'finished', (SELECT jsonb_agg(f ORDER BY f.job_id) FROM onceq.finished AS f),
+		'binding', (SELECT jsonb_agg(b ORDER BY b.key_hash) FROM onceq.binding AS b),
 		'checkpoint', (SELECT jsonb_agg(c ORDER BY c.job_id) FROM onceq.checkpoint AS c),
 		'event', (SELECT jsonb_agg(e ORDER BY e.at, e.id) FROM onceq.event AS e)))`), "\n")
 }

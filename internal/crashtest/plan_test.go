@@ -28,8 +28,22 @@ type worked struct {
 	prefer                       sent // begins the sessions of its own; a worker that only polls has none
 }
 
+// path is which of a worker's statements are watched: those of the everyday case,
+// or those that do everything.
+type path struct {
+	claim, complete string
+	request         queue.Request
+}
+
+var paths = []path{
+	{claim: "ClaimPlain", complete: "CompletePlain", request: queue.Request{Type: flowType}},
+	{claim: "ClaimJobs", complete: "CompleteJobs", request: queue.Request{
+		Type: flowType, ConcurrencyKey: "key", Admission: queue.Idempotency{Key: "key", TTL: time.Hour, Release: queue.ReleaseFinished},
+	}},
+}
+
 // watchWorker returns the statements that a worker really sends.
-func watchWorker(t *testing.T) worked {
+func watchWorker(t *testing.T, way path) worked {
 	t.Helper()
 	pool, tap := tapped(t, pgtest.New(t))
 	c := newClient(t, pool)
@@ -38,11 +52,11 @@ func watchWorker(t *testing.T) worked {
 		tap.await(t, "RenewLeases")
 		return nil
 	})
-	enqueue(t, c, queue.Request{Type: flowType})
+	enqueue(t, c, way.request)
 	stop := run(t, w)
 	s := worked{
-		claim: tap.await(t, "ClaimJobs"), look: tap.await(t, "NextReadyAt"), renew: tap.await(t, "RenewLeases"),
-		complete: tap.await(t, "CompleteJobs"), prefer: tap.await(t, "PreferIndexes"),
+		claim: tap.await(t, way.claim), look: tap.await(t, "NextReadyAt"), renew: tap.await(t, "RenewLeases"),
+		complete: tap.await(t, way.complete), prefer: tap.await(t, "PreferIndexes"),
 	}
 	stop()
 	// What is claimed here is completed, however slow the machine.

@@ -156,6 +156,7 @@ func chooseOperation(s source, p *past) operation {
 	case claim:
 		op.most = pick(s, 1, 2, 100)
 		op.early = oneIn(s, 3)
+		op.everyday = s.choose(2) == 1
 		if oneIn(s, 4) {
 			op.queue = 1
 		}

@@ -51,6 +51,7 @@ type operation struct {
 	queue    int8 // claim
 	most     int  // claim
 	early    bool // claim: by a clock that is ahead, as after an operator's "run now"
+	everyday bool // claim and succeed: by the statement for the everyday case
 	attempt  attempt
 	again    bool          // fail: another attempt is to follow
 	jobs     []queue.JobID // cancel: the one; purge: the only ones, unless nil
@@ -80,6 +81,9 @@ func (o operation) String() string {
 		early := ""
 		if o.early {
 			early = " early"
+		}
+		if o.everyday {
+			early += " plain"
 		}
 		return fmt.Sprintf("claim%s %d of %s", early, o.most, queues[o.queue][1])
 	case succeed, handBack:

@@ -32,6 +32,7 @@ type attempt struct {
 	retry       retryPolicy
 	concurrency string // the key; empty: none
 	frees       bool   // a success frees the job's key
+	unwanted    bool   // claimed while the worker stopped: to hand back
 
 	cancel context.CancelCauseFunc
 	// renewed is when the last good claim or heartbeat was sent, by this
@@ -49,7 +50,7 @@ type attempt struct {
 	stages stages
 }
 
-func newAttempt(w *Worker, queue string, row db.ClaimJobsRow, sent time.Time) (*attempt, error) {
+func newAttempt(w *Worker, queue string, row *db.ClaimJobsRow, sent time.Time) (*attempt, error) {
 	a := &attempt{
 		w: w, id: JobID(row.JobID), fence: row.Fence, queue: queue, jobType: row.Type, payload: json.RawMessage(row.Payload),
 		number: int(row.Attempt), maxAttempts: int(row.MaxAttempts), acceptedAt: time.UnixMicro(row.AcceptedAtUs),
@@ -68,8 +69,10 @@ func newAttempt(w *Worker, queue string, row db.ClaimJobsRow, sent time.Time) (*
 		a.deadline = deadline
 		a.deadlineIn = max(microsecondsOrMax(row.DeadlineInUs), time.Microsecond)
 	}
-	if err := json.Unmarshal([]byte(row.Tags), &a.tags); err != nil {
-		return nil, fmt.Errorf("queue: job %s: read the tags: %w", a.id, err)
+	if row.Tags != "" {
+		if err := json.Unmarshal([]byte(row.Tags), &a.tags); err != nil {
+			return nil, fmt.Errorf("queue: job %s: read the tags: %w", a.id, err)
+		}
 	}
 	policy, err := parseRetry(row.Retry)
 	if err != nil {

@@ -122,13 +122,13 @@ func CheckpointTx[T, P any](ctx context.Context, job *Job[P], stage string, run 
 func CompleteTx[P any](ctx context.Context, tx pgx.Tx, job *Job[P]) error {
 	a := job.attempt
 	a.completing.Store(true)
-	rows, err := a.w.c.queries(tx).CompleteJobs(ctx, db.CompleteJobsParams{
+	ended, err := a.w.c.queries(tx).CompleteJobs(ctx, db.CompleteJobsParams{
 		JobIds: []string{string(a.id)}, Fences: []int32{a.fence}, Frees: []bool{a.frees}, WorkerID: a.w.cfg.ID,
 	})
 	if err != nil {
 		return fmt.Errorf("queue: complete job %s: %w", a.id, err)
 	}
-	if len(rows) == 0 {
+	if ended == 0 {
 		return fmt.Errorf("queue: complete job %s: %w", a.id, ErrLeaseLost)
 	}
 	a.inTx.Add(1)

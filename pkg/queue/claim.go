@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -10,7 +11,10 @@ import (
 )
 
 const (
-	maxClaim = 100
+	maxClaim = 500
+	// wholeClaims is how many claims ClaimJobs makes, once one was its, before
+	// ClaimPlain is tried again.
+	wholeClaims = 16
 	// sweepInterval is how often a claim looks below its floors, for jobs that
 	// became visible late: those of long transactions, and handed back ones.
 	sweepInterval = 2 * time.Second
@@ -19,17 +23,10 @@ const (
 	// floors lies all that an old snapshot keeps.
 	sweepShare = 20
 	sweepLimit = 10 * time.Second
-	// busyMargin and idleMargin are how far below the last claim a floor stays
-	// while there is more to do, and when there was nothing left.
-	busyMargin = 100 * time.Millisecond
-	idleMargin = 10 * time.Second
 	// gatherFor bounds how long a busy queue gathers free handlers before it
 	// claims again: one claim for many jobs costs little more than for one.
 	gatherFor = 2 * time.Millisecond
 )
-
-// levels are the priorities from 100 down to 0.
-const levels = maxPriority + 1
 
 // source claims the jobs of one queue for a worker.
 type source struct {
@@ -43,11 +40,13 @@ type source struct {
 	heldBack bool            // the last claim left ready jobs behind: a pause, or the queue's cap
 	ends     int             // jobs whose end is recorded
 	freed    map[string]bool // concurrency keys with a slot to give
+	next     []*attempt      // claimed, and not begun
 
 	wake   chan struct{} // something may be ready, or a slot is free
-	floors [levels]time.Time
+	floors floors
 	swept  time.Time
 	sweep  time.Duration // what the last one took
+	whole  int           // claims to come that are made by ClaimJobs
 }
 
 func newSource(w *Worker, queue string, capacity int) *source {
@@ -166,7 +165,7 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	now := time.Now()
 	sweeping := now.Sub(s.swept) >= min(max(sweepInterval, sweepShare*s.sweep), sweepLimit)
 	if sweeping {
-		s.floors = [levels]time.Time{}
+		s.floors = floors{}
 		s.swept = now
 	}
 	// A claim that was sent is waited for, so that a shutdown in the middle of it
@@ -174,10 +173,7 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	asking, cancel := context.WithTimeout(s.w.final, min(s.w.cfg.Lease, statementLimit))
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(claimGrace, cancel) })()
-	rows, err := s.w.q.ClaimJobs(asking, db.ClaimJobsParams{
-		Queue: s.queue, Most: int64(most), Floors: s.floors[:], Types: s.w.types, FreedKeys: keys,
-		LeaseUs: s.w.cfg.Lease.Microseconds(), WorkerID: s.w.cfg.ID,
-	})
+	rows, err := s.ask(asking, most, keys)
 	if sweeping {
 		s.sweep = time.Since(now)
 	}
@@ -198,27 +194,46 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	if missed {
 		s.nudge() // a job ended while this claim was on its way
 	}
-	lowest := map[int16]time.Time{}
-	for _, row := range rows {
-		ready := time.UnixMicro(row.ReadyAtUs)
-		if low, ok := lowest[row.Priority]; !ok || ready.Before(low) {
-			lowest[row.Priority] = ready
-		}
-		s.start(row, now, ctx.Err() != nil)
-	}
+	s.start(rows, now, ctx.Err() != nil)
 	if len(rows) == most {
-		for priority, low := range lowest {
-			s.raise(priority, low.Add(-busyMargin))
-		}
+		s.floors.follow(rows)
 	}
 	return len(rows), again, nil
 }
 
-// raise moves the floor of a level up, never down.
-func (s *source) raise(priority int16, floor time.Time) {
-	if f := &s.floors[maxPriority-priority]; floor.After(*f) {
-		*f = floor
+// ask sends the claim: ClaimPlain, unless the last claims met what it leaves to
+// ClaimJobs.
+func (s *source) ask(ctx context.Context, most int, keys []string) ([]db.ClaimJobsRow, error) {
+	params := db.ClaimJobsParams{
+		Queue: s.queue, Most: int64(most), Floors: s.floors[:], Types: s.w.types, FreedKeys: keys,
+		LeaseUs: s.w.cfg.Lease.Microseconds(), WorkerID: s.w.cfg.ID,
 	}
+	if s.whole == 0 && len(keys) == 0 {
+		plain, err := s.w.q.ClaimPlain(ctx, db.ClaimPlainParams{
+			Queue: params.Queue, Most: params.Most, Floors: params.Floors, Types: params.Types, LeaseUs: params.LeaseUs, WorkerID: params.WorkerID,
+		})
+		if err != nil {
+			return nil, err
+		}
+		rows := make([]db.ClaimJobsRow, len(plain))
+		for i, row := range plain {
+			rows[i] = db.ClaimJobsRow(row)
+		}
+		if n := len(rows); n == 0 || !rows[n-1].Again {
+			return rows, nil
+		}
+		s.whole = wholeClaims
+		if len(rows) > 1 {
+			return rows, nil
+		}
+	}
+	rows, err := s.w.q.ClaimJobs(ctx, params)
+	if needed := slices.ContainsFunc(rows, func(row db.ClaimJobsRow) bool { return row.ConcurrencyKey != nil || row.HeldBack }); needed {
+		s.whole = wholeClaims
+	} else if s.whole > 0 {
+		s.whole--
+	}
+	return rows, err
 }
 
 // untilNext is how long to wait when nothing more can be claimed: until the next
@@ -230,10 +245,8 @@ func (s *source) untilNext(ctx context.Context) time.Duration {
 	if err != nil {
 		return poll
 	}
-	for priority := range int16(levels) {
-		if !s.heldBack {
-			s.raise(priority, time.UnixMicro(next.AtUs).Add(-idleMargin))
-		}
+	if !s.heldBack {
+		s.floors.raiseAll(time.UnixMicro(next.AtUs))
 	}
 	if next.DueInUs < 0 {
 		return poll
@@ -241,28 +254,57 @@ func (s *source) untilNext(ctx context.Context) time.Duration {
 	return min(poll, time.Duration(min(next.DueInUs, poll.Microseconds()))*time.Microsecond+time.Millisecond)
 }
 
-// start runs a claimed job in a goroutine of its own. A claim whose answer took
-// longer than its lease starts nothing: the job may be another's by now. While
-// the worker stops, the job goes back instead.
-func (s *source) start(row db.ClaimJobsRow, sent time.Time, stopping bool) {
-	a, err := newAttempt(s.w, s.queue, row, sent)
-	if err != nil {
-		s.w.log.Error("claimed job is unreadable", "job_id", row.JobID, "error", err)
-		return
+// start runs claimed jobs in goroutines of their own. A claim whose answer took
+// longer than its lease starts nothing: the jobs may be others' by now. While the
+// worker stops, they go back instead.
+func (s *source) start(rows []db.ClaimJobsRow, sent time.Time, stopping bool) {
+	attempts := make([]*attempt, 0, len(rows))
+	for i := range rows {
+		a, err := newAttempt(s.w, s.queue, &rows[i], sent)
+		if err != nil {
+			s.w.log.Error("claimed job is unreadable", "job_id", rows[i].JobID, "error", err)
+			continue
+		}
+		a.unwanted = stopping
+		attempts = append(attempts, a)
 	}
-	if time.Since(sent) >= s.w.cfg.Lease {
-		s.w.log.Warn("claim came back too late", "job_id", row.JobID)
+	if len(attempts) > 0 && time.Since(sent) >= s.w.cfg.Lease {
+		s.w.log.Warn("claim came back too late", "jobs", len(attempts))
 		return
 	}
 	s.mu.Lock()
-	s.busy++
+	s.busy += len(attempts)
+	s.next = append(s.next, attempts...)
 	s.mu.Unlock()
-	s.w.attempts.Go(func() {
-		defer s.done()
-		if stopping {
-			s.w.release(a)
+	for range attempts {
+		s.w.attempts.Go(s.work)
+	}
+}
+
+// work runs the next job that has not begun, and then others, if some are left.
+// There is a goroutine for each, so that none waits for another's handler; but one
+// whose handlers were quick takes what the others would, on a stack that has grown.
+func (s *source) work() {
+	for {
+		s.mu.Lock()
+		if len(s.next) == 0 {
+			s.mu.Unlock()
 			return
 		}
-		a.run(s.w.base, s.w.handlers[a.jobType])
-	})
+		a := s.next[0]
+		s.next[0] = nil
+		s.next = s.next[1:]
+		s.mu.Unlock()
+		s.attend(a)
+	}
+}
+
+// attend runs a job, or hands it back.
+func (s *source) attend(a *attempt) {
+	defer s.done()
+	if a.unwanted {
+		s.w.release(a)
+		return
+	}
+	a.run(s.w.base, s.w.handlers[a.jobType])
 }

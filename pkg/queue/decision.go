@@ -168,7 +168,7 @@ func retryable(err error) bool {
 }
 
 // refusedItself tells that a statement that was its own transaction ended
-// itself, on purpose, by reading the text in queries/enqueue.sql as a number.
+// itself, on purpose, by reading a text in queries/ as a number.
 func refusedItself(err error) bool {
 	return sqlState(err) == "22P02" && strings.Contains(err.Error(), "onceq waited for another transaction")
 }

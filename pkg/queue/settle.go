@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,12 +47,20 @@ func (c *completions) run() {
 // is fenced, so a repeat after a lost answer can only find the rows gone.
 func (w *Worker) complete(batch []*attempt) {
 	ids, fences := fencesOf(batch)
-	params := db.CompleteJobsParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID, Frees: make([]bool, len(batch))}
+	frees := make([]bool, len(batch))
 	for i, a := range batch {
-		params.Frees[i] = a.frees
+		frees[i] = a.frees
 	}
+	plain := !slices.Contains(frees, true)
 	w.persist(batch, "complete", func(ctx context.Context) error {
-		_, err := w.q.CompleteJobs(ctx, params)
+		if plain {
+			_, err := w.q.CompletePlain(ctx, db.CompletePlainParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID})
+			if !refusedItself(err) {
+				return err
+			}
+			plain = false
+		}
+		_, err := w.q.CompleteJobs(ctx, db.CompleteJobsParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID, Frees: frees})
 		return err
 	})
 	w.ended(batch)
