@@ -3,6 +3,7 @@ package workertest_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -318,4 +319,24 @@ func TestClaim_eachJobOnce(t *testing.T) {
 	if n := scan[int](t, pool, `SELECT (SELECT count(*) FROM onceq.pending) + (SELECT count(*) FROM onceq.running) + (SELECT count(*) FROM onceq.event)`); n != 0 {
 		t.Errorf("%d rows are left of jobs that have succeeded at once: the everyday path writes no events and leaves nothing waiting", n)
 	}
+}
+
+// A lease that no claim gave, on a job that still waits, can't come from the
+// library. If it is there all the same, the jobs behind it must not wait for it.
+func TestClaim_aWrongRowHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	c := newClient(t, pool, queue.Config{})
+	wrong := accept(t, c, named("wrong"))
+	exec(t, pool, `INSERT INTO onceq.running (claimed_at, lease_until, job_id, fence, attempt, queue, worker_id)
+		VALUES (now(), now() + interval '1 day', $1, 1, 1, 'default', 'nobody')`, string(wrong))
+	w := newWorker(t, c, queue.WorkerConfig{})
+	started := recorded(w)
+	start(t, w)
+	for i := range 3 {
+		accept(t, c, named(fmt.Sprint(i)))
+	}
+	got := started.await(t, 3)
+	slices.Sort(got)
+	wantOrder(t, got, []string{"0", "1", "2"})
 }

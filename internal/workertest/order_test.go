@@ -82,6 +82,27 @@ func TestOrder_priorityThenReadiness(t *testing.T) {
 
 // While all of a worker's handlers are busy it may not take a job ahead of
 // time: a more urgent one could still come.
+// Jobs with a concurrency key are claimed by another statement than those
+// without, but all stand in one line.
+func TestOrder_withAndWithoutConcurrencyKeys(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, pgtest.New(t), queue.Config{})
+	var want []string
+	for i := range 12 {
+		name := fmt.Sprint(i)
+		req := prior(name, 100-i)
+		if i%3 != 1 {
+			req.ConcurrencyKey = "key " + name
+		}
+		accept(t, c, req)
+		want = append(want, name)
+	}
+	w := newWorker(t, c, one("a"))
+	started := recorded(w)
+	start(t, w)
+	wantOrder(t, started.await(t, len(want)), want)
+}
+
 func TestOrder_laterButMoreUrgent(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)

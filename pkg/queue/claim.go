@@ -213,6 +213,7 @@ func (s *source) ask(ctx context.Context, most int, keys []string) ([]db.ClaimJo
 			Queue: params.Queue, Most: params.Most, Floors: params.Floors, Types: params.Types, LeaseUs: params.LeaseUs, WorkerID: params.WorkerID,
 		})
 		if err != nil {
+			s.whole = wholeClaims // whatever it was, it must not hold up the queue
 			return nil, err
 		}
 		rows := make([]db.ClaimJobsRow, len(plain))
