@@ -165,5 +165,5 @@ func orNil[T comparable](v T) *T {
 	if v == zero {
 		return nil
 	}
-	return &v
+	return new(v)
 }

@@ -134,8 +134,10 @@ func parseFingerprint(m mode, text string) (Fingerprint, error) {
 func newFingerprint(r Request, a admission, canonical []byte) Fingerprint {
 	f := Fingerprint{mode: a.mode}
 	values := memberValues(r, a, canonical)
-	whole := append(make([]byte, 0, 256+len(canonical)), "onceq.fingerprint.v1"...)
-	scratch := make([]byte, 0, 32+len(canonical))
+	// What most requests need stays on the stack.
+	whole := append(make([]byte, 0, 1024), "onceq.fingerprint.v1"...)
+	member := append(make([]byte, 0, 1024), "onceq.member.v1"...)
+	head := len(member)
 	for i, value := range values {
 		if value == nil {
 			continue
@@ -143,8 +145,8 @@ func newFingerprint(r Request, a admission, canonical []byte) Fingerprint {
 		whole = append(whole, byte(i+1))
 		whole = binary.AppendUvarint(whole, uint64(len(value)))
 		whole = append(whole, value...)
-		scratch = append(append(append(scratch[:0], "onceq.member.v1"...), byte(i+1)), value...)
-		sum := blake2b.Sum256(scratch)
+		member = append(append(member[:head], byte(i+1)), value...)
+		sum := blake2b.Sum256(member)
 		copy(f.members[i][:], sum[:])
 	}
 	f.whole = blake2b.Sum256(whole)
@@ -199,7 +201,9 @@ func memberValues(r Request, a admission, canonical []byte) [len(fields)][]byte 
 
 // tagSet is the tags sorted bytewise, repeats dropped.
 func tagSet(tags []string) []string {
-	return slices.Compact(slices.Sorted(slices.Values(tags)))
+	set := slices.Clone(tags)
+	slices.Sort(set)
+	return slices.Compact(set)
 }
 
 func appendInt(dst []byte, v int64) []byte { return binary.BigEndian.AppendUint64(dst, uint64(v)) }

@@ -53,7 +53,7 @@ func prepare(r Request, payloadLimit int) (*prepared, error) {
 	if err := wrong.err(); err != nil {
 		return nil, err
 	}
-	p := &prepared{request: r, payload: string(text)}
+	p := &prepared{request: r, payload: text}
 	if r.Admission != nil {
 		p.admission = r.Admission.admission()
 	}
