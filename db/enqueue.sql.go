@@ -378,16 +378,16 @@ const enqueueRepeat = `-- name: EnqueueRepeat :one
 SELECT
   b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
   -- What only a conflict tells is left empty otherwise.
-  (CASE WHEN b.fingerprint = $1::bytea AND b.mode = $2::smallint THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
-  (CASE WHEN b.fingerprint = $1::bytea THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+  (CASE WHEN substr(b.fingerprint, 1, length($1::bytea)) = $1::bytea AND b.mode = $2::smallint THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
+  (CASE WHEN substr(b.fingerprint, 1, length($1::bytea)) = $1::bytea THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
 FROM onceq.binding AS b
 WHERE b.key_hash = $3::bytea AND b.expires_at > clock_timestamp()
 `
 
 type EnqueueRepeatParams struct {
-	Fingerprint []byte
-	Mode        int16
-	KeyHash     []byte
+	Whole   []byte
+	Mode    int16
+	KeyHash []byte
 }
 
 type EnqueueRepeatRow struct {
@@ -402,9 +402,10 @@ type EnqueueRepeatRow struct {
 // and has no row without one. One read of one row locks nothing, and costs half
 // of what PostgreSQL needs to make ready a statement that could also write. It is
 // sent first where the last requests were all repeats; EnqueueAgain decides what
-// it has no answer for.
+// it has no answer for. A fingerprint begins with its whole, which alone tells
+// whether two are equal, so that a repeat need not make the rest.
 func (q *Queries) EnqueueRepeat(ctx context.Context, arg EnqueueRepeatParams) (EnqueueRepeatRow, error) {
-	row := q.db.QueryRow(ctx, enqueueRepeat, arg.Fingerprint, arg.Mode, arg.KeyHash)
+	row := q.db.QueryRow(ctx, enqueueRepeat, arg.Whole, arg.Mode, arg.KeyHash)
 	var i EnqueueRepeatRow
 	err := row.Scan(
 		&i.HeldJobID,

@@ -95,12 +95,13 @@ WHERE h.live;
 -- and has no row without one. One read of one row locks nothing, and costs half
 -- of what PostgreSQL needs to make ready a statement that could also write. It is
 -- sent first where the last requests were all repeats; EnqueueAgain decides what
--- it has no answer for.
+-- it has no answer for. A fingerprint begins with its whole, which alone tells
+-- whether two are equal, so that a repeat need not make the rest.
 SELECT
   b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
   -- What only a conflict tells is left empty otherwise.
-  (CASE WHEN b.fingerprint = @fingerprint::bytea AND b.mode = @mode::smallint THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
-  (CASE WHEN b.fingerprint = @fingerprint::bytea THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+  (CASE WHEN substr(b.fingerprint, 1, length(@whole::bytea)) = @whole::bytea AND b.mode = @mode::smallint THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
+  (CASE WHEN substr(b.fingerprint, 1, length(@whole::bytea)) = @whole::bytea THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
 FROM onceq.binding AS b
 WHERE b.key_hash = @key_hash::bytea AND b.expires_at > clock_timestamp();
 

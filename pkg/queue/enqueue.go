@@ -15,16 +15,23 @@ type single struct {
 	p *prepared
 }
 
-// decisionFor picks the statement. A key that may stand under several hashes
-// needs the one for batches, which binds all of them or none.
-func (c *Client) decisionFor(p *prepared) decision {
-	switch {
-	case len(p.hashes) > 1:
-		return c.batchOf([]*prepared{p})
-	case p.admission.mode == modeDebounce:
-		return debounced{p}
+// decisionFor prepares a request and picks the statement. A key that may stand
+// under several hashes needs the one for batches, which binds all of them or none.
+func (c *Client) decisionFor(r Request) (decision, error) {
+	p, err := c.prepareLook(r)
+	if err != nil {
+		return nil, err
 	}
-	return single{c: c, p: p}
+	if len(p.hashes) <= 1 && p.admission.mode != modeDebounce {
+		return single{c: c, p: p}, nil
+	}
+	if err := p.complete(); err != nil {
+		return nil, err
+	}
+	if len(p.hashes) > 1 {
+		return c.batchOf([]*prepared{p}), nil
+	}
+	return debounced{p}, nil
 }
 
 func (s single) partial() bool { return false }
@@ -36,6 +43,9 @@ func (s single) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 			return res, err
 		}
 		first = enqueueAgain(q)
+	}
+	if err := s.p.complete(); err != nil {
+		return nil, err
 	}
 	wake := s.c.waker.reserve(s.p.request.Queue)
 	if !alone {
@@ -118,9 +128,12 @@ func enqueueAgain(q *db.Queries) keyedStatement {
 // repeat answers for a live binding alone; there may be none (pgx.ErrNoRows).
 func (s single) repeat(ctx context.Context, q *db.Queries) ([]Result, error) {
 	row, err := q.EnqueueRepeat(ctx, db.EnqueueRepeatParams{
-		Fingerprint: s.p.fingerprint.stored(), Mode: int16(s.p.admission.mode), KeyHash: s.p.hashes[0]})
+		Whole: s.p.fingerprint.storedWhole(), Mode: int16(s.p.admission.mode), KeyHash: s.p.hashes[0]})
 	if err != nil {
 		return nil, err
+	}
+	if row.HeldFingerprint != "" { // a conflict names the members
+		s.p.digestMembers()
 	}
 	res, err := s.p.answer(-1, held{jobID: row.HeldJobID, mode: &row.HeldMode, dead: &row.HeldDead,
 		expiresAt: orNil(row.HeldExpiresAt), fingerprint: orNil(row.HeldFingerprint)})

@@ -66,6 +66,7 @@ func (r Request) Fingerprint() (Fingerprint, error) {
 	if err != nil {
 		return Fingerprint{}, fmt.Errorf("queue: fingerprint: %w", err)
 	}
+	p.digestMembers()
 	return p.fingerprint, nil
 }
 
@@ -97,10 +98,15 @@ func (f Fingerprint) Diff(other Fingerprint) []Field {
 	return differ
 }
 
+// storedWhole is the part of the stored form that tells whether two requests under
+// one admission are the same.
+func (f Fingerprint) storedWhole() []byte {
+	return append(append(make([]byte, 0, 1+wholeBytes+4*(1+memberBytes)), fingerprintVersion), f.whole[:]...)
+}
+
 // stored is the form that a binding keeps.
 func (f Fingerprint) stored() []byte {
-	out := append(make([]byte, 0, 1+wholeBytes+4*(1+memberBytes)), fingerprintVersion)
-	out = append(out, f.whole[:]...)
+	out := f.storedWhole()
 	for i, m := range f.members {
 		if m != [memberBytes]byte{} {
 			out = append(append(out, byte(i+1)), m[:]...)
@@ -129,34 +135,43 @@ func parseFingerprint(m mode, text string) (Fingerprint, error) {
 	return f, nil
 }
 
-// newFingerprint digests a request whose defaults are filled in; canonical is
-// the canonical form of its payload.
-func newFingerprint(r Request, a admission, canonical []byte) Fingerprint {
-	f := Fingerprint{mode: a.mode}
-	values := memberValues(r, a, canonical)
-	// What most requests need stays on the stack.
-	whole := append(make([]byte, 0, 1024), "onceq.fingerprint.v1"...)
-	member := append(make([]byte, 0, 1024), "onceq.member.v1"...)
-	head := len(member)
-	for i, value := range values {
+// memberValues are the values of the members, in field order.
+type memberValues [len(fields)][]byte
+
+// whole is the digest of all of them.
+func (v *memberValues) whole() [wholeBytes]byte {
+	text := append(make([]byte, 0, 1024), "onceq.fingerprint.v1"...) // mostly on the stack
+	for i, value := range v {
 		if value == nil {
 			continue
 		}
-		whole = append(whole, byte(i+1))
-		whole = binary.AppendUvarint(whole, uint64(len(value)))
-		whole = append(whole, value...)
-		member = append(append(member[:head], byte(i+1)), value...)
-		sum := blake2b.Sum256(member)
-		copy(f.members[i][:], sum[:])
+		text = append(text, byte(i+1))
+		text = binary.AppendUvarint(text, uint64(len(value)))
+		text = append(text, value...)
 	}
-	f.whole = blake2b.Sum256(whole)
-	return f
+	return blake2b.Sum256(text)
 }
 
-// memberValues gives the value of each member, in field order, nil for one at
-// its default. A stored format.
-func memberValues(r Request, a admission, canonical []byte) [len(fields)][]byte {
-	var v [len(fields)][]byte
+// members are the short digests of each.
+func (v *memberValues) members() (short [len(fields)][memberBytes]byte) {
+	const domain = "onceq.member.v1"
+	text := append(make([]byte, 0, 1024), domain...) // mostly on the stack
+	for i, value := range v {
+		if value == nil {
+			continue
+		}
+		text = append(append(text[:len(domain)], byte(i+1)), value...)
+		sum := blake2b.Sum256(text)
+		copy(short[i][:], sum[:])
+	}
+	return short
+}
+
+// newMemberValues gives the value of each member, in field order, nil for one at
+// its default, of a request whose other defaults are filled in; canonical is the
+// canonical form of its payload. A stored format.
+func newMemberValues(r Request, a admission, canonical []byte) memberValues {
+	var v memberValues
 	if r.Queue != defaultQueue {
 		v[0] = []byte(r.Queue)
 	}
