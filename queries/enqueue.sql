@@ -10,25 +10,28 @@ WITH accepted AS (
     @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text
   FROM (SELECT clock_timestamp() AS at) AS clock
-  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+  RETURNING id, accepted_at, run_at
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
+  SELECT
+    greatest(a.run_at, a.accepted_at), a.id, sqlc.narg(deadline)::text::timestamptz, @priority::smallint, @queue::text, @type::text,
+    sqlc.narg(concurrency_key)::text
   FROM accepted AS a
 )
 SELECT
-  (a.run_at <= a.accepted_at)::boolean AS ready,
   (CASE
-    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, a.queue)::text)
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
     ELSE 0
   END)::bigint AS wakes
 FROM accepted AS a;
 
 -- name: Enqueue :one
 -- Enqueue decides a keyed request. A live binding answers by itself: nothing is
--- written or locked. A free key is bound, and the job and its place in the
--- queue come with it. No row at all means that the key was taken by a
+-- written or locked. It is told in one text, its parts between blanks (job, mode,
+-- dead, expiry, and the fingerprint if it is another), since PostgreSQL makes ready
+-- a column each for every acceptance too. A free key is bound, and the job and its
+-- place in the queue come with it. No row at all means that the key was taken by a
 -- transaction this statement's snapshot can't see, or that its binding has
 -- expired: EnqueueAgain decides those.
 --
@@ -62,31 +65,30 @@ accepted AS (
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text,
     @mode::smallint, @release::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
   FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
-  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+  RETURNING id, accepted_at, run_at
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
+  SELECT
+    greatest(a.run_at, a.accepted_at), a.id, sqlc.narg(deadline)::text::timestamptz, @priority::smallint, @queue::text, @type::text,
+    sqlc.narg(concurrency_key)::text
   FROM accepted AS a
 )
 SELECT
-  NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
-  (a.run_at <= a.accepted_at)::boolean AS ready,
+  NULL::text AS held,
   (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE
     WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
     THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, a.queue)::text)
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
     ELSE 0
   END)::bigint AS wakes
 FROM accepted AS a
 CROSS JOIN bound AS b
 UNION ALL
 SELECT
-  h.job_id::text, h.mode, h.dead,
-  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = @fingerprint::bytea THEN NULL ELSE encode(h.fingerprint, 'hex') END,
-  false, false, 0
+  concat_ws(' ', h.job_id, h.mode, h.dead, extract(epoch FROM h.expires_at), CASE WHEN h.fingerprint <> @fingerprint::bytea THEN encode(h.fingerprint, 'hex') END),
+  false, 0
 FROM held AS h
 WHERE h.live;
 
@@ -98,10 +100,12 @@ WHERE h.live;
 -- it has no answer for. A fingerprint begins with its whole, which alone tells
 -- whether two are equal, so that a repeat need not make the rest.
 SELECT
-  b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
-  -- What only a conflict tells is left empty otherwise.
-  (CASE WHEN substr(b.fingerprint, 1, length(@whole::bytea)) = @whole::bytea AND b.mode = @mode::smallint THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
-  (CASE WHEN substr(b.fingerprint, 1, length(@whole::bytea)) = @whole::bytea THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+  concat_ws(
+    ' ', b.job_id, b.mode, b.dead,
+    -- Only a conflict tells these.
+    CASE WHEN b.mode <> @mode::smallint OR substr(b.fingerprint, 1, length(@whole::bytea)) <> @whole::bytea THEN extract(epoch FROM b.expires_at) END,
+    CASE WHEN substr(b.fingerprint, 1, length(@whole::bytea)) <> @whole::bytea THEN encode(b.fingerprint, 'hex') END
+  )::text AS held
 FROM onceq.binding AS b
 WHERE b.key_hash = @key_hash::bytea AND b.expires_at > clock_timestamp();
 
@@ -151,31 +155,30 @@ accepted AS (
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text,
     @mode::smallint, @release::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
   FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
-  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+  RETURNING id, accepted_at, run_at
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
+  SELECT
+    greatest(a.run_at, a.accepted_at), a.id, sqlc.narg(deadline)::text::timestamptz, @priority::smallint, @queue::text, @type::text,
+    sqlc.narg(concurrency_key)::text
   FROM accepted AS a
 )
 SELECT
-  NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
-  (a.run_at <= a.accepted_at)::boolean AS ready,
+  NULL::text AS held,
   (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE
     WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
     THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, a.queue)::text)
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
     ELSE 0
   END)::bigint AS wakes
 FROM accepted AS a
 CROSS JOIN bound AS b
 UNION ALL
 SELECT
-  h.job_id::text, h.mode, h.dead,
-  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = @fingerprint::bytea THEN NULL ELSE encode(h.fingerprint, 'hex') END,
-  false, false, 0
+  concat_ws(' ', h.job_id, h.mode, h.dead, extract(epoch FROM h.expires_at), CASE WHEN h.fingerprint <> @fingerprint::bytea THEN encode(h.fingerprint, 'hex') END),
+  false, 0
 FROM held AS h
 WHERE h.live;
 
