@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"slices"
+	"sync"
 
 	"golang.org/x/crypto/blake2b"
 )
@@ -138,31 +140,46 @@ func parseFingerprint(m mode, text string) (Fingerprint, error) {
 // memberValues are the values of the members, in field order.
 type memberValues [len(fields)][]byte
 
+// hashers are of BLAKE2b-256, used again and again. They are given the values piece
+// by piece, since one of them is the payload, which a text of them all would copy.
+var hashers = sync.Pool{New: func() any {
+	h, err := blake2b.New256(nil)
+	if err != nil {
+		panic("queue: BLAKE2b refused to do without a key: " + err.Error())
+	}
+	return h
+}}
+
 // whole is the digest of all of them.
 func (v *memberValues) whole() [wholeBytes]byte {
-	text := append(make([]byte, 0, 1024), "onceq.fingerprint.v1"...) // mostly on the stack
+	h := hashers.Get().(hash.Hash)
+	defer hashers.Put(h)
+	h.Reset()
+	head := append(make([]byte, 0, 64), "onceq.fingerprint.v1"...)
 	for i, value := range v {
 		if value == nil {
 			continue
 		}
-		text = append(text, byte(i+1))
-		text = binary.AppendUvarint(text, uint64(len(value)))
-		text = append(text, value...)
+		h.Write(binary.AppendUvarint(append(head, byte(i+1)), uint64(len(value))))
+		h.Write(value)
+		head = head[:0]
 	}
-	return blake2b.Sum256(text)
+	return [wholeBytes]byte(h.Sum(head[:0]))
 }
 
 // members are the short digests of each.
 func (v *memberValues) members() (short [len(fields)][memberBytes]byte) {
-	const domain = "onceq.member.v1"
-	text := append(make([]byte, 0, 1024), domain...) // mostly on the stack
+	h := hashers.Get().(hash.Hash)
+	defer hashers.Put(h)
+	head := append(make([]byte, 0, 64), "onceq.member.v1"...)
 	for i, value := range v {
 		if value == nil {
 			continue
 		}
-		text = append(append(text[:len(domain)], byte(i+1)), value...)
-		sum := blake2b.Sum256(text)
-		copy(short[i][:], sum[:])
+		h.Reset()
+		h.Write(append(head, byte(i+1)))
+		h.Write(value)
+		copy(short[i][:], h.Sum(head[len(head):]))
 	}
 	return short
 }
