@@ -41,27 +41,26 @@ func (s *scanner) string() (size int, err error) {
 }
 
 // plain steps over what stands for itself inside a string: eight bytes at a time
-// while none of them ends it, then one by one.
+// while none of them is a control character, a quote or a backslash, then one by one.
 func (s *scanner) plain() {
+	const ones = 0x0101010101010101
 	text, at := s.text, s.pos
-	for ; at+8 <= len(text) && !anySpecial(text[at:at+8]); at += 8 {
+	for ; at+8 <= len(text); at += 8 {
+		t := text[at : at+8]
+		x := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
+			uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
+		quote, backslash := x^'"'*ones, x^'\\'*ones // a byte is zero where it is one
+		// Of a byte b below 128, b-n has its highest bit set when b is below n, or when
+		// the byte beneath it borrows, which is below n then; for bytes from 128 on,
+		// which are none of these, &^ clears the bit.
+		if ((x-' '*ones)&^x|(quote-ones)&^quote|(backslash-ones)&^backslash)&(0x80*ones) != 0 {
+			break
+		}
 	}
 	for at < len(text) && text[at] >= ' ' && text[at] != '"' && text[at] != '\\' {
 		at++
 	}
 	s.pos = at
-}
-
-// anySpecial tells whether a control character, a quote or a backslash is among
-// eight bytes. Of a byte x below 128, x-n has its highest bit set when x is below n,
-// or when the byte beneath it borrows, which is below n then; for bytes from 128 on,
-// which are none of these, &^ clears the bit.
-func anySpecial(t string) bool {
-	const ones = 0x0101010101010101
-	x := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
-		uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
-	quote, backslash := x^'"'*ones, x^'\\'*ones // zero where it is
-	return ((x-' '*ones)&^x|(quote-ones)&^quote|(backslash-ones)&^backslash)&(0x80*ones) != 0
 }
 
 // appendUnescaped appends the inside of a string without its escapes, which are
