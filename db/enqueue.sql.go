@@ -22,7 +22,7 @@ bound AS (
     $4::smallint, $1::bytea, $5::text, $6::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
-  RETURNING b.job_id, b.accepted_at, b.expires_at
+  RETURNING b.job_id, b.accepted_at AS asked_at, clock_timestamp() AS at
 ),
 accepted AS (
   INSERT INTO onceq.job (
@@ -34,27 +34,26 @@ accepted AS (
     $10::smallint, $11::smallint, $12::text, $13::text, $14::text::jsonb,
     $15::text::jsonb, $16::text::text[], $17::text,
     $4::smallint, $18::smallint, $19::smallint, $1::bytea, $5::text, $20::text
-  FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
-  RETURNING id, accepted_at, run_at
+  FROM bound AS b
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
   SELECT
-    greatest(a.run_at, a.accepted_at), a.id, $8::text::timestamptz, $10::smallint, $12::text, $13::text,
-    $17::text
-  FROM accepted AS a
+    greatest($7::text::timestamptz, b.at), b.job_id, $8::text::timestamptz, $10::smallint, $12::text,
+    $13::text, $17::text
+  FROM bound AS b
 )
 SELECT
   NULL::text AS held,
-  (a.accepted_at - b.accepted_at > $21::bigint * interval '1 microsecond')::boolean AS waited,
+  (b.at - b.asked_at > $21::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE
-    WHEN $22::boolean AND a.accepted_at - b.accepted_at > $21::bigint * interval '1 microsecond'
-    THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    WHEN $23::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify($23::text, $12::text)::text)
+    WHEN $22::boolean AND b.at - b.asked_at > $21::bigint * interval '1 microsecond'
+    THEN ('onceq waited for another transaction and asks again: ' || b.job_id::text)::bigint
+    WHEN $23::text IS NOT NULL AND coalesce($7::text::timestamptz <= b.at, true)
+    THEN 1 + length(pg_notify($23::text, $12::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a
-CROSS JOIN bound AS b
+FROM bound AS b
 UNION ALL
 SELECT
   concat_ws(' ', h.job_id, h.mode, h.dead, extract(epoch FROM h.expires_at), CASE WHEN h.fingerprint <> $6::bytea THEN encode(h.fingerprint, 'hex') END),
@@ -105,7 +104,8 @@ type EnqueueRow struct {
 //
 // The primary key of binding is the lock: of two inserts of one key the second
 // waits for the first to end. A wait is longer than any clock reading made
-// before it, so the job is stamped after it, and a wait longer than the slack
+// before it, so the job is stamped with what the clock says when the binding is
+// made (RETURNING is read after the insert), and a wait longer than the slack
 // is told (or, when the statement is a transaction of its own, refused, so
 // that nothing is committed with a window that began before the wait).
 func (q *Queries) Enqueue(ctx context.Context, arg EnqueueParams) (EnqueueRow, error) {
@@ -166,7 +166,7 @@ bound AS (
     $4::smallint, $1::bytea, $5::text, $6::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held) OR EXISTS (SELECT FROM freed)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
-  RETURNING b.job_id, b.accepted_at, b.expires_at
+  RETURNING b.job_id, b.accepted_at AS asked_at, clock_timestamp() AS at
 ),
 accepted AS (
   INSERT INTO onceq.job (
@@ -178,27 +178,26 @@ accepted AS (
     $10::smallint, $11::smallint, $12::text, $13::text, $14::text::jsonb,
     $15::text::jsonb, $16::text::text[], $17::text,
     $4::smallint, $18::smallint, $19::smallint, $1::bytea, $5::text, $20::text
-  FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
-  RETURNING id, accepted_at, run_at
+  FROM bound AS b
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
   SELECT
-    greatest(a.run_at, a.accepted_at), a.id, $8::text::timestamptz, $10::smallint, $12::text, $13::text,
-    $17::text
-  FROM accepted AS a
+    greatest($7::text::timestamptz, b.at), b.job_id, $8::text::timestamptz, $10::smallint, $12::text,
+    $13::text, $17::text
+  FROM bound AS b
 )
 SELECT
   NULL::text AS held,
-  (a.accepted_at - b.accepted_at > $21::bigint * interval '1 microsecond')::boolean AS waited,
+  (b.at - b.asked_at > $21::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE
-    WHEN $22::boolean AND a.accepted_at - b.accepted_at > $21::bigint * interval '1 microsecond'
-    THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    WHEN $23::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify($23::text, $12::text)::text)
+    WHEN $22::boolean AND b.at - b.asked_at > $21::bigint * interval '1 microsecond'
+    THEN ('onceq waited for another transaction and asks again: ' || b.job_id::text)::bigint
+    WHEN $23::text IS NOT NULL AND coalesce($7::text::timestamptz <= b.at, true)
+    THEN 1 + length(pg_notify($23::text, $12::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a
-CROSS JOIN bound AS b
+FROM bound AS b
 UNION ALL
 SELECT
   concat_ws(' ', h.job_id, h.mode, h.dead, extract(epoch FROM h.expires_at), CASE WHEN h.fingerprint <> $6::bytea THEN encode(h.fingerprint, 'hex') END),

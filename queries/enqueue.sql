@@ -37,7 +37,8 @@ FROM accepted AS a;
 --
 -- The primary key of binding is the lock: of two inserts of one key the second
 -- waits for the first to end. A wait is longer than any clock reading made
--- before it, so the job is stamped after it, and a wait longer than the slack
+-- before it, so the job is stamped with what the clock says when the binding is
+-- made (RETURNING is read after the insert), and a wait longer than the slack
 -- is told (or, when the statement is a transaction of its own, refused, so
 -- that nothing is committed with a window that began before the wait).
 WITH held AS MATERIALIZED (
@@ -52,7 +53,7 @@ bound AS (
     @mode::smallint, @key_hash::bytea, @scope::text, @fingerprint::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
-  RETURNING b.job_id, b.accepted_at, b.expires_at
+  RETURNING b.job_id, b.accepted_at AS asked_at, clock_timestamp() AS at
 ),
 accepted AS (
   INSERT INTO onceq.job (
@@ -64,27 +65,26 @@ accepted AS (
     @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text,
     @mode::smallint, @release::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
-  FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
-  RETURNING id, accepted_at, run_at
+  FROM bound AS b
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
   SELECT
-    greatest(a.run_at, a.accepted_at), a.id, sqlc.narg(deadline)::text::timestamptz, @priority::smallint, @queue::text, @type::text,
-    sqlc.narg(concurrency_key)::text
-  FROM accepted AS a
+    greatest(sqlc.narg(run_at)::text::timestamptz, b.at), b.job_id, sqlc.narg(deadline)::text::timestamptz, @priority::smallint, @queue::text,
+    @type::text, sqlc.narg(concurrency_key)::text
+  FROM bound AS b
 )
 SELECT
   NULL::text AS held,
-  (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
+  (b.at - b.asked_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE
-    WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
-    THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
+    WHEN @alone::boolean AND b.at - b.asked_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
+    THEN ('onceq waited for another transaction and asks again: ' || b.job_id::text)::bigint
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND coalesce(sqlc.narg(run_at)::text::timestamptz <= b.at, true)
+    THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a
-CROSS JOIN bound AS b
+FROM bound AS b
 UNION ALL
 SELECT
   concat_ws(' ', h.job_id, h.mode, h.dead, extract(epoch FROM h.expires_at), CASE WHEN h.fingerprint <> @fingerprint::bytea THEN encode(h.fingerprint, 'hex') END),
@@ -142,7 +142,7 @@ bound AS (
     @mode::smallint, @key_hash::bytea, @scope::text, @fingerprint::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held) OR EXISTS (SELECT FROM freed)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
-  RETURNING b.job_id, b.accepted_at, b.expires_at
+  RETURNING b.job_id, b.accepted_at AS asked_at, clock_timestamp() AS at
 ),
 accepted AS (
   INSERT INTO onceq.job (
@@ -154,27 +154,26 @@ accepted AS (
     @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text,
     @mode::smallint, @release::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
-  FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
-  RETURNING id, accepted_at, run_at
+  FROM bound AS b
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
   SELECT
-    greatest(a.run_at, a.accepted_at), a.id, sqlc.narg(deadline)::text::timestamptz, @priority::smallint, @queue::text, @type::text,
-    sqlc.narg(concurrency_key)::text
-  FROM accepted AS a
+    greatest(sqlc.narg(run_at)::text::timestamptz, b.at), b.job_id, sqlc.narg(deadline)::text::timestamptz, @priority::smallint, @queue::text,
+    @type::text, sqlc.narg(concurrency_key)::text
+  FROM bound AS b
 )
 SELECT
   NULL::text AS held,
-  (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
+  (b.at - b.asked_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE
-    WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
-    THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
+    WHEN @alone::boolean AND b.at - b.asked_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
+    THEN ('onceq waited for another transaction and asks again: ' || b.job_id::text)::bigint
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND coalesce(sqlc.narg(run_at)::text::timestamptz <= b.at, true)
+    THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a
-CROSS JOIN bound AS b
+FROM bound AS b
 UNION ALL
 SELECT
   concat_ws(' ', h.job_id, h.mode, h.dead, extract(epoch FROM h.expires_at), CASE WHEN h.fingerprint <> @fingerprint::bytea THEN encode(h.fingerprint, 'hex') END),
