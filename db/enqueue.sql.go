@@ -276,36 +276,39 @@ func (q *Queries) EnqueueAgain(ctx context.Context, arg EnqueueAgainParams) (Enq
 }
 
 const enqueuePlain = `-- name: EnqueuePlain :one
-WITH accepted AS (
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS at
+),
+accepted AS (
   INSERT INTO onceq.job (id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key)
   SELECT
-    $3::uuid, clock.at, coalesce($4::text::timestamptz, clock.at),
+    $4::uuid, clock.at, coalesce($2::text::timestamptz, clock.at),
     $5::text::timestamptz, $6::bigint * interval '1 microsecond',
-    $7::smallint, $8::smallint, $2::text, $9::text, $10::text::jsonb,
+    $7::smallint, $8::smallint, $3::text, $9::text, $10::text::jsonb,
     $11::text::jsonb, $12::text::text[], $13::text
-  FROM (SELECT clock_timestamp() AS at) AS clock
-  RETURNING id, accepted_at, run_at
+  FROM clock
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
   SELECT
-    greatest(a.run_at, a.accepted_at), a.id, $5::text::timestamptz, $7::smallint, $2::text, $9::text,
-    $13::text
-  FROM accepted AS a
+    greatest($2::text::timestamptz, clock.at), $4::uuid, $5::text::timestamptz, $7::smallint,
+    $3::text, $9::text, $13::text
+  FROM clock
 )
 SELECT
   (CASE
-    WHEN $1::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify($1::text, $2::text)::text)
+    WHEN $1::text IS NOT NULL AND coalesce($2::text::timestamptz <= clock.at, true)
+    THEN 1 + length(pg_notify($1::text, $3::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a
+FROM clock
 `
 
 type EnqueuePlainParams struct {
 	Wake               *string
+	RunAt              *string
 	Queue              string
 	JobID              string
-	RunAt              *string
 	Deadline           *string
 	ExecutionTimeoutUs *int64
 	Priority           int16
@@ -318,14 +321,15 @@ type EnqueuePlainParams struct {
 }
 
 // EnqueuePlain accepts a request without an admission: always a new job, no
-// binding. It wakes workers from its last SELECT, which is read once for the one
-// row: a part of its own for that would be made ready for every statement.
+// binding. Job and place are stamped with one reading of the clock. It wakes
+// workers from its last SELECT, which is read once for the one row: a part of its
+// own for that would be made ready for every statement.
 func (q *Queries) EnqueuePlain(ctx context.Context, arg EnqueuePlainParams) (int64, error) {
 	row := q.db.QueryRow(ctx, enqueuePlain,
 		arg.Wake,
+		arg.RunAt,
 		arg.Queue,
 		arg.JobID,
-		arg.RunAt,
 		arg.Deadline,
 		arg.ExecutionTimeoutUs,
 		arg.Priority,

@@ -1,30 +1,34 @@
 -- name: EnqueuePlain :one
 -- EnqueuePlain accepts a request without an admission: always a new job, no
--- binding. It wakes workers from its last SELECT, which is read once for the one
--- row: a part of its own for that would be made ready for every statement.
-WITH accepted AS (
+-- binding. Job and place are stamped with one reading of the clock. It wakes
+-- workers from its last SELECT, which is read once for the one row: a part of its
+-- own for that would be made ready for every statement.
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS at
+),
+accepted AS (
   INSERT INTO onceq.job (id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key)
   SELECT
     @job_id::uuid, clock.at, coalesce(sqlc.narg(run_at)::text::timestamptz, clock.at),
     sqlc.narg(deadline)::text::timestamptz, sqlc.narg(execution_timeout_us)::bigint * interval '1 microsecond',
     @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text
-  FROM (SELECT clock_timestamp() AS at) AS clock
-  RETURNING id, accepted_at, run_at
+  FROM clock
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
   SELECT
-    greatest(a.run_at, a.accepted_at), a.id, sqlc.narg(deadline)::text::timestamptz, @priority::smallint, @queue::text, @type::text,
-    sqlc.narg(concurrency_key)::text
-  FROM accepted AS a
+    greatest(sqlc.narg(run_at)::text::timestamptz, clock.at), @job_id::uuid, sqlc.narg(deadline)::text::timestamptz, @priority::smallint,
+    @queue::text, @type::text, sqlc.narg(concurrency_key)::text
+  FROM clock
 )
 SELECT
   (CASE
-    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND coalesce(sqlc.narg(run_at)::text::timestamptz <= clock.at, true)
+    THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a;
+FROM clock;
 
 -- name: Enqueue :one
 -- Enqueue decides a keyed request. A live binding answers by itself: nothing is
