@@ -22,7 +22,7 @@ bound AS (
     $4::smallint, $1::bytea, $5::text, $6::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
-  RETURNING b.job_id, b.accepted_at, b.expires_at
+  RETURNING b.job_id, b.accepted_at AS asked_at, clock_timestamp() AS at
 ),
 accepted AS (
   INSERT INTO onceq.job (
@@ -34,32 +34,30 @@ accepted AS (
     $10::smallint, $11::smallint, $12::text, $13::text, $14::text::jsonb,
     $15::text::jsonb, $16::text::text[], $17::text,
     $4::smallint, $18::smallint, $19::smallint, $1::bytea, $5::text, $20::text
-  FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
-  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+  FROM bound AS b
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
-  FROM accepted AS a
+  SELECT
+    greatest($7::text::timestamptz, b.at), b.job_id, $8::text::timestamptz, $10::smallint, $12::text,
+    $13::text, $17::text
+  FROM bound AS b
 )
 SELECT
-  NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
-  (a.run_at <= a.accepted_at)::boolean AS ready,
-  (a.accepted_at - b.accepted_at > $21::bigint * interval '1 microsecond')::boolean AS waited,
+  NULL::text AS held,
+  (b.at - b.asked_at > $21::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE
-    WHEN $22::boolean AND a.accepted_at - b.accepted_at > $21::bigint * interval '1 microsecond'
-    THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    WHEN $23::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify($23::text, a.queue)::text)
+    WHEN $22::boolean AND b.at - b.asked_at > $21::bigint * interval '1 microsecond'
+    THEN ('onceq waited for another transaction and asks again: ' || b.job_id::text)::bigint
+    WHEN $23::text IS NOT NULL AND coalesce($7::text::timestamptz <= b.at, true)
+    THEN 1 + length(pg_notify($23::text, $12::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a
-CROSS JOIN bound AS b
+FROM bound AS b
 UNION ALL
 SELECT
-  h.job_id::text, h.mode, h.dead,
-  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = $6::bytea THEN NULL ELSE encode(h.fingerprint, 'hex') END,
-  false, false, 0
+  concat_ws(' ', h.job_id, h.mode, h.dead, extract(epoch FROM h.expires_at), CASE WHEN h.fingerprint <> $6::bytea THEN encode(h.fingerprint, 'hex') END),
+  false, 0
 FROM held AS h
 WHERE h.live
 `
@@ -91,25 +89,23 @@ type EnqueueParams struct {
 }
 
 type EnqueueRow struct {
-	HeldJobID       *string
-	HeldMode        *int16
-	HeldDead        *bool
-	HeldExpiresAt   *string
-	HeldFingerprint *string
-	Ready           bool
-	Waited          bool
-	Wakes           int64
+	Held   *string
+	Waited bool
+	Wakes  int64
 }
 
 // Enqueue decides a keyed request. A live binding answers by itself: nothing is
-// written or locked. A free key is bound, and the job and its place in the
-// queue come with it. No row at all means that the key was taken by a
+// written or locked. It is told in one text, its parts between blanks (job, mode,
+// dead, expiry, and the fingerprint if it is another), since PostgreSQL makes ready
+// a column each for every acceptance too. A free key is bound, and the job and its
+// place in the queue come with it. No row at all means that the key was taken by a
 // transaction this statement's snapshot can't see, or that its binding has
 // expired: EnqueueAgain decides those.
 //
 // The primary key of binding is the lock: of two inserts of one key the second
 // waits for the first to end. A wait is longer than any clock reading made
-// before it, so the job is stamped after it, and a wait longer than the slack
+// before it, so the job is stamped with what the clock says when the binding is
+// made (RETURNING is read after the insert), and a wait longer than the slack
 // is told (or, when the statement is a transaction of its own, refused, so
 // that nothing is committed with a window that began before the wait).
 func (q *Queries) Enqueue(ctx context.Context, arg EnqueueParams) (EnqueueRow, error) {
@@ -139,16 +135,7 @@ func (q *Queries) Enqueue(ctx context.Context, arg EnqueueParams) (EnqueueRow, e
 		arg.Wake,
 	)
 	var i EnqueueRow
-	err := row.Scan(
-		&i.HeldJobID,
-		&i.HeldMode,
-		&i.HeldDead,
-		&i.HeldExpiresAt,
-		&i.HeldFingerprint,
-		&i.Ready,
-		&i.Waited,
-		&i.Wakes,
-	)
+	err := row.Scan(&i.Held, &i.Waited, &i.Wakes)
 	return i, err
 }
 
@@ -179,7 +166,7 @@ bound AS (
     $4::smallint, $1::bytea, $5::text, $6::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held) OR EXISTS (SELECT FROM freed)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
-  RETURNING b.job_id, b.accepted_at, b.expires_at
+  RETURNING b.job_id, b.accepted_at AS asked_at, clock_timestamp() AS at
 ),
 accepted AS (
   INSERT INTO onceq.job (
@@ -191,32 +178,30 @@ accepted AS (
     $10::smallint, $11::smallint, $12::text, $13::text, $14::text::jsonb,
     $15::text::jsonb, $16::text::text[], $17::text,
     $4::smallint, $18::smallint, $19::smallint, $1::bytea, $5::text, $20::text
-  FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
-  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+  FROM bound AS b
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
-  FROM accepted AS a
+  SELECT
+    greatest($7::text::timestamptz, b.at), b.job_id, $8::text::timestamptz, $10::smallint, $12::text,
+    $13::text, $17::text
+  FROM bound AS b
 )
 SELECT
-  NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
-  (a.run_at <= a.accepted_at)::boolean AS ready,
-  (a.accepted_at - b.accepted_at > $21::bigint * interval '1 microsecond')::boolean AS waited,
+  NULL::text AS held,
+  (b.at - b.asked_at > $21::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE
-    WHEN $22::boolean AND a.accepted_at - b.accepted_at > $21::bigint * interval '1 microsecond'
-    THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    WHEN $23::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify($23::text, a.queue)::text)
+    WHEN $22::boolean AND b.at - b.asked_at > $21::bigint * interval '1 microsecond'
+    THEN ('onceq waited for another transaction and asks again: ' || b.job_id::text)::bigint
+    WHEN $23::text IS NOT NULL AND coalesce($7::text::timestamptz <= b.at, true)
+    THEN 1 + length(pg_notify($23::text, $12::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a
-CROSS JOIN bound AS b
+FROM bound AS b
 UNION ALL
 SELECT
-  h.job_id::text, h.mode, h.dead,
-  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = $6::bytea THEN NULL ELSE encode(h.fingerprint, 'hex') END,
-  false, false, 0
+  concat_ws(' ', h.job_id, h.mode, h.dead, extract(epoch FROM h.expires_at), CASE WHEN h.fingerprint <> $6::bytea THEN encode(h.fingerprint, 'hex') END),
+  false, 0
 FROM held AS h
 WHERE h.live
 `
@@ -248,14 +233,9 @@ type EnqueueAgainParams struct {
 }
 
 type EnqueueAgainRow struct {
-	HeldJobID       *string
-	HeldMode        *int16
-	HeldDead        *bool
-	HeldExpiresAt   *string
-	HeldFingerprint *string
-	Ready           bool
-	Waited          bool
-	Wakes           int64
+	Held   *string
+	Waited bool
+	Wakes  int64
 }
 
 // EnqueueAgain decides a keyed request that Enqueue or EnqueueRepeat had no
@@ -291,53 +271,48 @@ func (q *Queries) EnqueueAgain(ctx context.Context, arg EnqueueAgainParams) (Enq
 		arg.Wake,
 	)
 	var i EnqueueAgainRow
-	err := row.Scan(
-		&i.HeldJobID,
-		&i.HeldMode,
-		&i.HeldDead,
-		&i.HeldExpiresAt,
-		&i.HeldFingerprint,
-		&i.Ready,
-		&i.Waited,
-		&i.Wakes,
-	)
+	err := row.Scan(&i.Held, &i.Waited, &i.Wakes)
 	return i, err
 }
 
 const enqueuePlain = `-- name: EnqueuePlain :one
-WITH accepted AS (
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS at
+),
+accepted AS (
   INSERT INTO onceq.job (id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key)
   SELECT
-    $2::uuid, clock.at, coalesce($3::text::timestamptz, clock.at),
-    $4::text::timestamptz, $5::bigint * interval '1 microsecond',
-    $6::smallint, $7::smallint, $8::text, $9::text, $10::text::jsonb,
+    $4::uuid, clock.at, coalesce($2::text::timestamptz, clock.at),
+    $5::text::timestamptz, $6::bigint * interval '1 microsecond',
+    $7::smallint, $8::smallint, $3::text, $9::text, $10::text::jsonb,
     $11::text::jsonb, $12::text::text[], $13::text
-  FROM (SELECT clock_timestamp() AS at) AS clock
-  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+  FROM clock
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
-  FROM accepted AS a
+  SELECT
+    greatest($2::text::timestamptz, clock.at), $4::uuid, $5::text::timestamptz, $7::smallint,
+    $3::text, $9::text, $13::text
+  FROM clock
 )
 SELECT
-  (a.run_at <= a.accepted_at)::boolean AS ready,
   (CASE
-    WHEN $1::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify($1::text, a.queue)::text)
+    WHEN $1::text IS NOT NULL AND coalesce($2::text::timestamptz <= clock.at, true)
+    THEN 1 + length(pg_notify($1::text, $3::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a
+FROM clock
 `
 
 type EnqueuePlainParams struct {
 	Wake               *string
-	JobID              string
 	RunAt              *string
+	Queue              string
+	JobID              string
 	Deadline           *string
 	ExecutionTimeoutUs *int64
 	Priority           int16
 	MaxAttempts        int16
-	Queue              string
 	Type               string
 	Payload            string
 	Retry              *string
@@ -345,75 +320,60 @@ type EnqueuePlainParams struct {
 	ConcurrencyKey     *string
 }
 
-type EnqueuePlainRow struct {
-	Ready bool
-	Wakes int64
-}
-
 // EnqueuePlain accepts a request without an admission: always a new job, no
-// binding. It wakes workers from its last SELECT, which is read once for the one
-// row: a part of its own for that would be made ready for every statement.
-func (q *Queries) EnqueuePlain(ctx context.Context, arg EnqueuePlainParams) (EnqueuePlainRow, error) {
+// binding. Job and place are stamped with one reading of the clock. It wakes
+// workers from its last SELECT, which is read once for the one row: a part of its
+// own for that would be made ready for every statement.
+func (q *Queries) EnqueuePlain(ctx context.Context, arg EnqueuePlainParams) (int64, error) {
 	row := q.db.QueryRow(ctx, enqueuePlain,
 		arg.Wake,
-		arg.JobID,
 		arg.RunAt,
+		arg.Queue,
+		arg.JobID,
 		arg.Deadline,
 		arg.ExecutionTimeoutUs,
 		arg.Priority,
 		arg.MaxAttempts,
-		arg.Queue,
 		arg.Type,
 		arg.Payload,
 		arg.Retry,
 		arg.Tags,
 		arg.ConcurrencyKey,
 	)
-	var i EnqueuePlainRow
-	err := row.Scan(&i.Ready, &i.Wakes)
-	return i, err
+	var wakes int64
+	err := row.Scan(&wakes)
+	return wakes, err
 }
 
 const enqueueRepeat = `-- name: EnqueueRepeat :one
 SELECT
-  b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
-  -- What only a conflict tells is left empty otherwise.
-  (CASE WHEN b.fingerprint = $1::bytea AND b.mode = $2::smallint THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
-  (CASE WHEN b.fingerprint = $1::bytea THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+  concat_ws(
+    ' ', b.job_id, b.mode, b.dead,
+    -- Only a conflict tells these.
+    CASE WHEN b.mode <> $1::smallint OR substr(b.fingerprint, 1, length($2::bytea)) <> $2::bytea THEN extract(epoch FROM b.expires_at) END,
+    CASE WHEN substr(b.fingerprint, 1, length($2::bytea)) <> $2::bytea THEN encode(b.fingerprint, 'hex') END
+  )::text AS held
 FROM onceq.binding AS b
 WHERE b.key_hash = $3::bytea AND b.expires_at > clock_timestamp()
 `
 
 type EnqueueRepeatParams struct {
-	Fingerprint []byte
-	Mode        int16
-	KeyHash     []byte
-}
-
-type EnqueueRepeatRow struct {
-	HeldJobID       string
-	HeldMode        int16
-	HeldDead        bool
-	HeldExpiresAt   string
-	HeldFingerprint string
+	Mode    int16
+	Whole   []byte
+	KeyHash []byte
 }
 
 // EnqueueRepeat is the first part of Enqueue alone: it answers for a live binding
 // and has no row without one. One read of one row locks nothing, and costs half
 // of what PostgreSQL needs to make ready a statement that could also write. It is
 // sent first where the last requests were all repeats; EnqueueAgain decides what
-// it has no answer for.
-func (q *Queries) EnqueueRepeat(ctx context.Context, arg EnqueueRepeatParams) (EnqueueRepeatRow, error) {
-	row := q.db.QueryRow(ctx, enqueueRepeat, arg.Fingerprint, arg.Mode, arg.KeyHash)
-	var i EnqueueRepeatRow
-	err := row.Scan(
-		&i.HeldJobID,
-		&i.HeldMode,
-		&i.HeldDead,
-		&i.HeldExpiresAt,
-		&i.HeldFingerprint,
-	)
-	return i, err
+// it has no answer for. A fingerprint begins with its whole, which alone tells
+// whether two are equal, so that a repeat need not make the rest.
+func (q *Queries) EnqueueRepeat(ctx context.Context, arg EnqueueRepeatParams) (string, error) {
+	row := q.db.QueryRow(ctx, enqueueRepeat, arg.Mode, arg.Whole, arg.KeyHash)
+	var held string
+	err := row.Scan(&held)
+	return held, err
 }
 
 const restartBindings = `-- name: RestartBindings :exec

@@ -1,40 +1,48 @@
 -- name: EnqueuePlain :one
 -- EnqueuePlain accepts a request without an admission: always a new job, no
--- binding. It wakes workers from its last SELECT, which is read once for the one
--- row: a part of its own for that would be made ready for every statement.
-WITH accepted AS (
+-- binding. Job and place are stamped with one reading of the clock. It wakes
+-- workers from its last SELECT, which is read once for the one row: a part of its
+-- own for that would be made ready for every statement.
+WITH clock AS MATERIALIZED (
+  SELECT clock_timestamp() AS at
+),
+accepted AS (
   INSERT INTO onceq.job (id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key)
   SELECT
     @job_id::uuid, clock.at, coalesce(sqlc.narg(run_at)::text::timestamptz, clock.at),
     sqlc.narg(deadline)::text::timestamptz, sqlc.narg(execution_timeout_us)::bigint * interval '1 microsecond',
     @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text
-  FROM (SELECT clock_timestamp() AS at) AS clock
-  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+  FROM clock
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
-  FROM accepted AS a
+  SELECT
+    greatest(sqlc.narg(run_at)::text::timestamptz, clock.at), @job_id::uuid, sqlc.narg(deadline)::text::timestamptz, @priority::smallint,
+    @queue::text, @type::text, sqlc.narg(concurrency_key)::text
+  FROM clock
 )
 SELECT
-  (a.run_at <= a.accepted_at)::boolean AS ready,
   (CASE
-    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, a.queue)::text)
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND coalesce(sqlc.narg(run_at)::text::timestamptz <= clock.at, true)
+    THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a;
+FROM clock;
 
 -- name: Enqueue :one
 -- Enqueue decides a keyed request. A live binding answers by itself: nothing is
--- written or locked. A free key is bound, and the job and its place in the
--- queue come with it. No row at all means that the key was taken by a
+-- written or locked. It is told in one text, its parts between blanks (job, mode,
+-- dead, expiry, and the fingerprint if it is another), since PostgreSQL makes ready
+-- a column each for every acceptance too. A free key is bound, and the job and its
+-- place in the queue come with it. No row at all means that the key was taken by a
 -- transaction this statement's snapshot can't see, or that its binding has
 -- expired: EnqueueAgain decides those.
 --
 -- The primary key of binding is the lock: of two inserts of one key the second
 -- waits for the first to end. A wait is longer than any clock reading made
--- before it, so the job is stamped after it, and a wait longer than the slack
+-- before it, so the job is stamped with what the clock says when the binding is
+-- made (RETURNING is read after the insert), and a wait longer than the slack
 -- is told (or, when the statement is a transaction of its own, refused, so
 -- that nothing is committed with a window that began before the wait).
 WITH held AS MATERIALIZED (
@@ -49,7 +57,7 @@ bound AS (
     @mode::smallint, @key_hash::bytea, @scope::text, @fingerprint::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
-  RETURNING b.job_id, b.accepted_at, b.expires_at
+  RETURNING b.job_id, b.accepted_at AS asked_at, clock_timestamp() AS at
 ),
 accepted AS (
   INSERT INTO onceq.job (
@@ -61,32 +69,30 @@ accepted AS (
     @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text,
     @mode::smallint, @release::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
-  FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
-  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+  FROM bound AS b
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
-  FROM accepted AS a
+  SELECT
+    greatest(sqlc.narg(run_at)::text::timestamptz, b.at), b.job_id, sqlc.narg(deadline)::text::timestamptz, @priority::smallint, @queue::text,
+    @type::text, sqlc.narg(concurrency_key)::text
+  FROM bound AS b
 )
 SELECT
-  NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
-  (a.run_at <= a.accepted_at)::boolean AS ready,
-  (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
+  NULL::text AS held,
+  (b.at - b.asked_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE
-    WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
-    THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, a.queue)::text)
+    WHEN @alone::boolean AND b.at - b.asked_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
+    THEN ('onceq waited for another transaction and asks again: ' || b.job_id::text)::bigint
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND coalesce(sqlc.narg(run_at)::text::timestamptz <= b.at, true)
+    THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a
-CROSS JOIN bound AS b
+FROM bound AS b
 UNION ALL
 SELECT
-  h.job_id::text, h.mode, h.dead,
-  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = @fingerprint::bytea THEN NULL ELSE encode(h.fingerprint, 'hex') END,
-  false, false, 0
+  concat_ws(' ', h.job_id, h.mode, h.dead, extract(epoch FROM h.expires_at), CASE WHEN h.fingerprint <> @fingerprint::bytea THEN encode(h.fingerprint, 'hex') END),
+  false, 0
 FROM held AS h
 WHERE h.live;
 
@@ -95,12 +101,15 @@ WHERE h.live;
 -- and has no row without one. One read of one row locks nothing, and costs half
 -- of what PostgreSQL needs to make ready a statement that could also write. It is
 -- sent first where the last requests were all repeats; EnqueueAgain decides what
--- it has no answer for.
+-- it has no answer for. A fingerprint begins with its whole, which alone tells
+-- whether two are equal, so that a repeat need not make the rest.
 SELECT
-  b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
-  -- What only a conflict tells is left empty otherwise.
-  (CASE WHEN b.fingerprint = @fingerprint::bytea AND b.mode = @mode::smallint THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
-  (CASE WHEN b.fingerprint = @fingerprint::bytea THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+  concat_ws(
+    ' ', b.job_id, b.mode, b.dead,
+    -- Only a conflict tells these.
+    CASE WHEN b.mode <> @mode::smallint OR substr(b.fingerprint, 1, length(@whole::bytea)) <> @whole::bytea THEN extract(epoch FROM b.expires_at) END,
+    CASE WHEN substr(b.fingerprint, 1, length(@whole::bytea)) <> @whole::bytea THEN encode(b.fingerprint, 'hex') END
+  )::text AS held
 FROM onceq.binding AS b
 WHERE b.key_hash = @key_hash::bytea AND b.expires_at > clock_timestamp();
 
@@ -137,7 +146,7 @@ bound AS (
     @mode::smallint, @key_hash::bytea, @scope::text, @fingerprint::bytea
   FROM (SELECT clock_timestamp() AS at WHERE NOT EXISTS (SELECT FROM held) OR EXISTS (SELECT FROM freed)) AS asked
   ON CONFLICT (key_hash) DO NOTHING
-  RETURNING b.job_id, b.accepted_at, b.expires_at
+  RETURNING b.job_id, b.accepted_at AS asked_at, clock_timestamp() AS at
 ),
 accepted AS (
   INSERT INTO onceq.job (
@@ -149,32 +158,30 @@ accepted AS (
     @priority::smallint, @max_attempts::smallint, @queue::text, @type::text, sqlc.arg(payload)::text::jsonb,
     sqlc.narg(retry)::text::jsonb, sqlc.narg(tags)::text::text[], sqlc.narg(concurrency_key)::text,
     @mode::smallint, @release::smallint, @key_length::smallint, @key_hash::bytea, @scope::text, @key_preview::text
-  FROM (SELECT bound.job_id, clock_timestamp() AS at FROM bound) AS b
-  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+  FROM bound AS b
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
-  FROM accepted AS a
+  SELECT
+    greatest(sqlc.narg(run_at)::text::timestamptz, b.at), b.job_id, sqlc.narg(deadline)::text::timestamptz, @priority::smallint, @queue::text,
+    @type::text, sqlc.narg(concurrency_key)::text
+  FROM bound AS b
 )
 SELECT
-  NULL::text AS held_job_id, NULL::smallint AS held_mode, NULL::boolean AS held_dead,
-  NULL::text AS held_expires_at, NULL::text AS held_fingerprint,
-  (a.run_at <= a.accepted_at)::boolean AS ready,
-  (a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
+  NULL::text AS held,
+  (b.at - b.asked_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond')::boolean AS waited,
   (CASE
-    WHEN @alone::boolean AND a.accepted_at - b.accepted_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
-    THEN ('onceq waited for another transaction and asks again: ' || a.id::text)::bigint
-    WHEN sqlc.narg(wake)::text IS NOT NULL AND a.run_at <= a.accepted_at THEN 1 + length(pg_notify(sqlc.narg(wake)::text, a.queue)::text)
+    WHEN @alone::boolean AND b.at - b.asked_at > sqlc.arg(slack_us)::bigint * interval '1 microsecond'
+    THEN ('onceq waited for another transaction and asks again: ' || b.job_id::text)::bigint
+    WHEN sqlc.narg(wake)::text IS NOT NULL AND coalesce(sqlc.narg(run_at)::text::timestamptz <= b.at, true)
+    THEN 1 + length(pg_notify(sqlc.narg(wake)::text, @queue::text)::text)
     ELSE 0
   END)::bigint AS wakes
-FROM accepted AS a
-CROSS JOIN bound AS b
+FROM bound AS b
 UNION ALL
 SELECT
-  h.job_id::text, h.mode, h.dead,
-  extract(epoch FROM h.expires_at)::text, CASE WHEN h.fingerprint = @fingerprint::bytea THEN NULL ELSE encode(h.fingerprint, 'hex') END,
-  false, false, 0
+  concat_ws(' ', h.job_id, h.mode, h.dead, extract(epoch FROM h.expires_at), CASE WHEN h.fingerprint <> @fingerprint::bytea THEN encode(h.fingerprint, 'hex') END),
+  false, 0
 FROM held AS h
 WHERE h.live;
 

@@ -58,7 +58,7 @@ func TestAppend_numericBounds(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			_, err := canon.Append(nil, []byte(tt.text))
+			_, err := canon.Append(nil, tt.text)
 			got := ""
 			if err != nil {
 				got = refusal(t, err).Reason
@@ -83,16 +83,16 @@ func TestAppend_depth(t *testing.T) {
 			nested := func(depth int) []byte {
 				return []byte(strings.Repeat(tt.open, depth) + tt.inner + strings.Repeat(tt.end, depth))
 			}
-			if _, err := canon.Append(nil, nested(canon.MaxDepth)); err != nil {
+			if _, err := canon.Append(nil, string(nested(canon.MaxDepth))); err != nil {
 				t.Errorf("%d levels: got %v, want no error", canon.MaxDepth, err)
 			}
-			_, err := canon.Append(nil, nested(canon.MaxDepth+1))
+			_, err := canon.Append(nil, string(nested(canon.MaxDepth+1)))
 			got, want := refusal(t, err), canon.Error{Offset: len(tt.open) * canon.MaxDepth, Reason: tooDeep}
 			if got != want {
 				t.Errorf("%d levels: got %v, want %v", canon.MaxDepth+1, got, want)
 			}
 			side := "[" + strings.Repeat(tt.open+tt.inner+tt.end+",", canon.MaxDepth+1) + "1]"
-			if _, err := canon.Append(nil, []byte(side)); err != nil {
+			if _, err := canon.Append(nil, side); err != nil {
 				t.Errorf("side by side: got %v, want no error", err)
 			}
 		})
@@ -120,10 +120,10 @@ func TestAppend_length(t *testing.T) {
 	t.Parallel()
 	text := bytes.Repeat([]byte(" "), canon.MaxText+1)
 	text[0] = '1'
-	if _, err := canon.Append(nil, text[:canon.MaxText]); err != nil {
+	if _, err := canon.Append(nil, string(text[:canon.MaxText])); err != nil {
 		t.Errorf("%d bytes: got %v, want no error", canon.MaxText, err)
 	}
-	_, err := canon.Append(nil, text)
+	_, err := canon.Append(nil, string(text))
 	if got, want := refusal(t, err), (canon.Error{Offset: canon.MaxText, Reason: tooLong}); got != want {
 		t.Errorf("%d bytes: got %v, want %v", len(text), got, want)
 	}
@@ -148,7 +148,7 @@ func TestAppend_memoryIsLinear(t *testing.T) {
 			text := []byte(tt.open + tt.inner + tt.end)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			if _, err := canon.Append(nil, text); err != nil {
+			if _, err := canon.Append(nil, string(text)); err != nil {
 				t.Fatal(err)
 			}
 			runtime.ReadMemStats(&after)

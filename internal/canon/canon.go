@@ -39,8 +39,8 @@
 package canon
 
 import (
-	"bytes"
 	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -80,21 +80,22 @@ const (
 // give back). Otherwise Append returns dst as it was and an *Error.
 //
 // Time grows with the length of the text and the logarithm of its member count,
-// memory with the length alone, whatever the text says. Append keeps nothing of
-// the text. It is safe for concurrent use as long as the callers' dst do not
-// overlap each other or a text.
-func Append(dst, text []byte) ([]byte, error) {
+// memory with the length alone, whatever the text says. It is safe for concurrent
+// use as long as the callers' dst do not overlap each other.
+func Append(dst []byte, text string) ([]byte, error) {
 	if len(text) > MaxText {
 		return dst, &Error{Offset: MaxText, Reason: reasonTooLong}
 	}
-	if bytes.HasPrefix(text, []byte("\ufeff")) {
+	if strings.HasPrefix(text, "\ufeff") {
 		return dst, &Error{Offset: 0, Reason: reasonByteOrderMark}
 	}
-	if !utf8.Valid(text) {
+	if !utf8.ValidString(text) {
 		return dst, &Error{Offset: invalidAt(text), Reason: reasonInvalidUTF8}
 	}
 
-	s := newScanner(text)
+	room := rooms.Get().(*room)
+	defer room.free()
+	s := room.scan(text)
 	if err := s.document(); err != nil {
 		return dst, err
 	}
@@ -102,10 +103,10 @@ func Append(dst, text []byte) ([]byte, error) {
 }
 
 // invalidAt returns the offset of the first byte that is not valid UTF-8.
-func invalidAt(text []byte) int {
+func invalidAt(text string) int {
 	at := 0
 	for at < len(text) {
-		r, size := utf8.DecodeRune(text[at:])
+		r, size := utf8.DecodeRuneInString(text[at:])
 		if r == utf8.RuneError && size == 1 {
 			break
 		}

@@ -81,13 +81,13 @@ func TestAppend_keepsDst(t *testing.T) {
 		want := append([]byte("before"), form(t, text)...)
 		for _, room := range []int{0, 8, 1000} {
 			dst := append(make([]byte, 0, len("before")+room), "before"...)
-			got, err := canon.Append(dst, []byte(text))
+			got, err := canon.Append(dst, text)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("Append with room for %d: got %q, %v, want %q", room, got, err, want)
 			}
 		}
 	}
-	got, err := canon.Append([]byte("before"), []byte(`{"b":1,"a":2`))
+	got, err := canon.Append([]byte("before"), `{"b":1,"a":2`)
 	if err == nil || string(got) != "before" {
 		t.Errorf("Append of half an object: got %q, %v, want dst as it was and an error", got, err)
 	}
@@ -96,7 +96,7 @@ func TestAppend_keepsDst(t *testing.T) {
 // form returns the canonical form of a text that must be good.
 func form(t *testing.T, text string) []byte {
 	t.Helper()
-	b, err := canon.Append(nil, []byte(text))
+	b, err := canon.Append(nil, text)
 	if err != nil {
 		t.Fatalf("Append: %v in %.100q", err, text)
 	}

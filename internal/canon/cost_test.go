@@ -8,8 +8,8 @@ import (
 
 // payload is what a queue is often given: about 200 bytes, written by
 // json.Marshal of a struct, so not in the order of names.
-var payload = []byte(`{"tenant":"acme","order_id":8231904,"customer":{"id":"c_1834","email":"jo@example.com"},` +
-	`"amount":"129.90","currency":"EUR","lines":[{"sku":"A-1","qty":2},{"sku":"B-7","qty":1}],"note":"caf\u00e9"}`)
+const payload = `{"tenant":"acme","order_id":8231904,"customer":{"id":"c_1834","email":"jo@example.com"},` +
+	`"amount":"129.90","currency":"EUR","lines":[{"sku":"A-1","qty":2},{"sku":"B-7","qty":1}],"note":"caf\u00e9"}`
 
 // It is not parallel, because AllocsPerRun must not be.
 func TestAppend_allocations(t *testing.T) {
@@ -19,8 +19,8 @@ func TestAppend_allocations(t *testing.T) {
 			t.Fatal(err)
 		}
 	})
-	if got > 2 {
-		t.Errorf("%v allocations for a payload of %d bytes, want at most 2", got, len(payload))
+	if got > 0 {
+		t.Errorf("%v allocations for a payload of %d bytes, want none", got, len(payload))
 	}
 }
 

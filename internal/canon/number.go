@@ -1,9 +1,9 @@
 package canon
 
 import (
-	"bytes"
 	"encoding/binary"
 	"math"
+	"strings"
 )
 
 // The bounds of PostgreSQL's numeric without a declared precision.
@@ -36,7 +36,7 @@ func (s *scanner) number() error {
 		s.pos -= len(whole)
 		return s.fail(reasonLeadingZero)
 	}
-	var fraction []byte
+	fraction := ""
 	if s.peek() == '.' {
 		s.pos++
 		if fraction, err = s.digits(); err != nil {
@@ -84,17 +84,17 @@ func (s *scanner) number() error {
 
 // significant cuts the zeros off both ends of a number's digits. First is the
 // power of ten of the first digit left; a zero has no digits left.
-func significant(whole, fraction []byte) (w, f []byte, first int) {
-	fraction = bytes.TrimRight(fraction, "0")
+func significant(whole, fraction string) (w, f string, first int) {
+	fraction = strings.TrimRight(fraction, "0")
 	if len(fraction) == 0 {
 		first = len(whole) - 1
-		return bytes.TrimRight(whole, "0"), nil, first
+		return strings.TrimRight(whole, "0"), "", first
 	}
 	if whole[0] != '0' {
 		return whole, fraction, len(whole) - 1
 	}
-	digits := bytes.TrimLeft(fraction, "0")
-	return nil, digits, len(digits) - len(fraction) - 1
+	digits := strings.TrimLeft(fraction, "0")
+	return "", digits, len(digits) - len(fraction) - 1
 }
 
 // exponent reads the exponent of a number. What is beyond exponentLimit comes
@@ -114,20 +114,20 @@ func (s *scanner) exponent() (int, error) {
 		return 0, err
 	}
 	n := int64(0) // where int has 32 bits, ten times the limit would not fit
-	for _, c := range digits {
-		n = min(n*10+int64(c-'0'), exponentLimit)
+	for i := range len(digits) {
+		n = min(n*10+int64(digits[i]-'0'), exponentLimit)
 	}
 	return sign * int(n), nil
 }
 
 // digits reads one or more digits.
-func (s *scanner) digits() ([]byte, error) {
+func (s *scanner) digits() (string, error) {
 	start := s.pos
 	for c := s.peek(); '0' <= c && c <= '9'; c = s.peek() {
 		s.pos++
 	}
 	if s.pos == start {
-		return nil, s.fail(reasonDigit)
+		return "", s.fail(reasonDigit)
 	}
 	return s.text[start:s.pos], nil
 }

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"math/rand/v2"
+	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/onceq/onceq/internal/canon"
 	"github.com/onceq/onceq/internal/canon/canontest"
@@ -53,6 +55,29 @@ func TestAppend_noFormIsAPrefix(t *testing.T) {
 	}
 }
 
+// Strings are read eight bytes at a time, so what ends such a run is put at every
+// place of it.
+func TestAppend_everyByteAtEveryPlace(t *testing.T) {
+	t.Parallel()
+	for _, around := range []string{strings.Repeat("a", 20), strings.Repeat("é", 10), strings.Repeat("\x7f", 20)} {
+		for place := 0; place <= len(around); place++ {
+			if !utf8.RuneStart((around + "a")[place]) {
+				continue
+			}
+			for c := range rune(256) {
+				text := `"` + around[:place] + string(c) + around[place:] + `"`
+				got, err := canon.Append(nil, text)
+				if good := json.Valid([]byte(text)); good != (err == nil) {
+					t.Fatalf("%q: got %v, but encoding/json finds it good: %t", text, err, good)
+				}
+				if want := "s" + string(rune(len(text)-2)) + text[1:len(text)-1]; err == nil && string(got) != want {
+					t.Fatalf("the form of %q: got %q, want %q", text, got, want)
+				}
+			}
+		}
+	}
+}
+
 func FuzzAppend(f *testing.F) {
 	r := rand.New(rand.NewPCG(5, 5))
 	for range 100 {
@@ -62,7 +87,7 @@ func FuzzAppend(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		got, err := canon.Append(nil, text)
+		got, err := canon.Append(nil, string(text))
 		if err != nil {
 			e := refusal(t, err)
 			if e.Offset < 0 || e.Offset > len(text) {

@@ -1,11 +1,16 @@
 package canon
 
+import (
+	"slices"
+	"sync"
+)
+
 // scanner reads a text once, from left to right, and writes the form of what it
 // reads. Only the members of objects are still in the order of the text when it
 // is done; appendForm gives the form with all of them in their places.
 type scanner struct {
 	written int // digits that PostgreSQL would write out for the numbers so far
-	text    []byte
+	text    string
 	pos     int // of the next byte to read
 	depth   int // arrays and objects now open
 
@@ -15,23 +20,32 @@ type scanner struct {
 	kept     []member // what those objects shall hold, each object's in its order
 }
 
-// newScanner returns a scanner for the text. It makes the two allocations that a
-// usual payload needs.
-func newScanner(text []byte) *scanner {
-	room := new(struct {
-		scanner  scanner
-		open     [24]member
-		unsorted [6]object
-		kept     [24]member
-	})
-	room.scanner = scanner{
-		text:     text,
-		form:     make([]byte, 0, len(text)+64), // mostly enough: a form is seldom longer than its text
-		open:     room.open[:0],
-		unsorted: room.unsorted[:0],
-		kept:     room.kept[:0],
+// room is what a scanner needs for a usual payload.
+type room struct {
+	scanner  scanner
+	form     []byte
+	open     [24]member
+	unsorted [6]object
+	kept     [24]member
+}
+
+// rooms are used again, the form's too while it is no longer than mostForm.
+var rooms = sync.Pool{New: func() any { return new(room) }}
+
+const mostForm = 64 << 10
+
+func (r *room) scan(text string) *scanner {
+	// A form is seldom longer than its text.
+	r.scanner = scanner{text: text, form: slices.Grow(r.form, len(text)+64), open: r.open[:0], unsorted: r.unsorted[:0], kept: r.kept[:0]}
+	return &r.scanner
+}
+
+func (r *room) free() {
+	if form := r.scanner.form[:0]; cap(form) <= mostForm {
+		r.form = form
 	}
-	return &room.scanner
+	r.scanner = scanner{}
+	rooms.Put(r)
 }
 
 // document reads the whole text as one value.

@@ -1,8 +1,8 @@
 package canon
 
 import (
-	"bytes"
 	"encoding/binary"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 )
@@ -40,9 +40,23 @@ func (s *scanner) string() (size int, err error) {
 	}
 }
 
-// plain steps over what stands for itself inside a string.
+// plain steps over what stands for itself inside a string: eight bytes at a time
+// while none of them is a control character, a quote or a backslash, then one by one.
 func (s *scanner) plain() {
+	const ones = 0x0101010101010101
 	text, at := s.text, s.pos
+	for ; at+8 <= len(text); at += 8 {
+		t := text[at : at+8]
+		x := uint64(t[0]) | uint64(t[1])<<8 | uint64(t[2])<<16 | uint64(t[3])<<24 |
+			uint64(t[4])<<32 | uint64(t[5])<<40 | uint64(t[6])<<48 | uint64(t[7])<<56
+		quote, backslash := x^'"'*ones, x^'\\'*ones // a byte is zero where it is one
+		// Of a byte b below 128, b-n has its highest bit set when b is below n, or when
+		// the byte beneath it borrows, which is below n then; for bytes from 128 on,
+		// which are none of these, &^ clears the bit.
+		if ((x-' '*ones)&^x|(quote-ones)&^quote|(backslash-ones)&^backslash)&(0x80*ones) != 0 {
+			break
+		}
+	}
 	for at < len(text) && text[at] >= ' ' && text[at] != '"' && text[at] != '\\' {
 		at++
 	}
@@ -51,9 +65,9 @@ func (s *scanner) plain() {
 
 // appendUnescaped appends the inside of a string without its escapes, which are
 // known to be good.
-func appendUnescaped(dst, raw []byte) []byte {
+func appendUnescaped(dst []byte, raw string) []byte {
 	for {
-		at := bytes.IndexByte(raw, '\\')
+		at := strings.IndexByte(raw, '\\')
 		if at < 0 {
 			return append(dst, raw...)
 		}
@@ -65,7 +79,7 @@ func appendUnescaped(dst, raw []byte) []byte {
 
 // escape reads the escape at the start of text, or the two that make a surrogate
 // pair. Width is its length, or where in it the reason applies if there is one.
-func escape(text []byte) (r rune, width int, reason string) {
+func escape(text string) (r rune, width int, reason string) {
 	if len(text) < 2 {
 		return 0, len(text), reasonEnd
 	}
@@ -90,7 +104,7 @@ func escape(text []byte) (r rune, width int, reason string) {
 }
 
 // unicodeEscape is escape for text that begins with \u.
-func unicodeEscape(text []byte) (r rune, width int, reason string) {
+func unicodeEscape(text string) (r rune, width int, reason string) {
 	r, good := hex(text[2:])
 	if good < 4 {
 		return 0, 2 + good, reasonHex
@@ -111,7 +125,7 @@ func unicodeEscape(text []byte) (r rune, width int, reason string) {
 }
 
 // hex reads four hexadecimal digits, and returns how many of them are there.
-func hex(text []byte) (r rune, good int) {
+func hex(text string) (r rune, good int) {
 	for good < 4 && good < len(text) {
 		c := text[good]
 		switch {

@@ -154,3 +154,26 @@ func TestClient_answersAfterRepeats(t *testing.T) {
 		}
 	}
 }
+
+// A request that was prepared for a look alone is stored as any other.
+func TestClient_acceptedAfterRepeats(t *testing.T) {
+	t.Parallel()
+	c := newClient(t, pgtest.New(t), queue.Config{PollOnly: true})
+	accept(t, c, order(0))
+	for range inARow {
+		if err := want(queue.OutcomeReplayed)(c.EnqueueWithResult(t.Context(), order(0))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	accept(t, c, order(1))
+	other := order(1)
+	other.Payload, other.Priority = nil, 7
+	_, err := c.EnqueueWithResult(t.Context(), other)
+	conflict, ok := asConflict(err)
+	if !ok {
+		t.Fatalf("not a conflict: %v", err)
+	}
+	if diff := cmp.Diff([]queue.Field{queue.FieldPayload, queue.FieldPriority}, conflict.Fields); diff != "" {
+		t.Errorf("a conflict with it names the members that differ (-want +got):\n%s", diff)
+	}
+}

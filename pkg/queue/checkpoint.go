@@ -169,7 +169,7 @@ func stageText(value any) (json.RawMessage, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: value: %w", ErrInvalidRequest, err)
 	}
-	return text, nil
+	return json.RawMessage(text), nil
 }
 
 func saveStage(ctx context.Context, q *db.Queries, a *attempt, stage string, text json.RawMessage) error {

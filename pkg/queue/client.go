@@ -87,11 +87,11 @@ func (c *Client) Enqueue(ctx context.Context, req Request) (JobID, error) {
 //
 // The decision is made in queries/enqueue.sql.
 func (c *Client) EnqueueWithResult(ctx context.Context, req Request) (Result, error) {
-	p, err := c.prepare(req)
+	d, err := c.decisionFor(req)
 	if err != nil {
 		return Result{}, fmt.Errorf("queue: enqueue: %w", err)
 	}
-	results, err := c.alone(ctx, c.decisionFor(p))
+	results, err := c.alone(ctx, d)
 	if err != nil {
 		return Result{}, fmt.Errorf("queue: enqueue: %w", err)
 	}
@@ -103,11 +103,11 @@ func (c *Client) EnqueueWithResult(ctx context.Context, req Request) (Result, er
 // same key waits for this transaction to end. ErrRetryTransaction tells that
 // the whole transaction must be run again; a conflict leaves it usable.
 func (c *Client) EnqueueTx(ctx context.Context, tx Tx, req Request) (Result, error) {
-	p, err := c.prepare(req)
+	d, err := c.decisionFor(req)
 	if err != nil {
 		return Result{}, fmt.Errorf("queue: enqueue: %w", err)
 	}
-	results, err := c.inside(ctx, tx, c.decisionFor(p))
+	results, err := c.inside(ctx, tx, d)
 	if err != nil {
 		return Result{}, fmt.Errorf("queue: enqueue: %w", err)
 	}

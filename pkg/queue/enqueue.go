@@ -15,16 +15,23 @@ type single struct {
 	p *prepared
 }
 
-// decisionFor picks the statement. A key that may stand under several hashes
-// needs the one for batches, which binds all of them or none.
-func (c *Client) decisionFor(p *prepared) decision {
-	switch {
-	case len(p.hashes) > 1:
-		return c.batchOf([]*prepared{p})
-	case p.admission.mode == modeDebounce:
-		return debounced{p}
+// decisionFor prepares a request and picks the statement. A key that may stand
+// under several hashes needs the one for batches, which binds all of them or none.
+func (c *Client) decisionFor(r Request) (decision, error) {
+	p, err := c.prepareLook(r)
+	if err != nil {
+		return nil, err
 	}
-	return single{c: c, p: p}
+	if len(p.hashes) <= 1 && p.admission.mode != modeDebounce {
+		return single{c: c, p: p}, nil
+	}
+	if err := p.complete(); err != nil {
+		return nil, err
+	}
+	if len(p.hashes) > 1 {
+		return c.batchOf([]*prepared{p}), nil
+	}
+	return debounced{p}, nil
 }
 
 func (s single) partial() bool { return false }
@@ -36,6 +43,9 @@ func (s single) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 			return res, err
 		}
 		first = enqueueAgain(q)
+	}
+	if err := s.p.complete(); err != nil {
+		return nil, err
 	}
 	wake := s.c.waker.reserve(s.p.request.Queue)
 	if !alone {
@@ -58,7 +68,7 @@ func (s single) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 
 func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Result, int64, error) {
 	r := s.p.request
-	row, err := q.EnqueuePlain(ctx, db.EnqueuePlainParams{
+	wakes, err := q.EnqueuePlain(ctx, db.EnqueuePlainParams{
 		JobID:              s.p.id,
 		RunAt:              instantText(r.RunAt),
 		Deadline:           instantText(r.Deadline),
@@ -76,7 +86,7 @@ func (s single) plain(ctx context.Context, q *db.Queries, channel *string) (Resu
 	if err != nil {
 		return Result{}, 0, err
 	}
-	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, row.Wakes, nil
+	return Result{JobID: JobID(s.p.id), Outcome: OutcomeAccepted}, wakes, nil
 }
 
 // keyed asks the first statement and, while there is no answer, EnqueueAgain, each
@@ -93,10 +103,13 @@ func (s single) keyed(ctx context.Context, q *db.Queries, first keyedStatement, 
 	if err != nil {
 		return Result{}, 0, err
 	}
-	s.c.repeats.note(s.p.admission.scope, row.HeldJobID != nil)
-	if row.HeldJobID != nil {
-		res, err := s.p.answer(-1, held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead,
-			expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
+	s.c.repeats.note(s.p.admission.scope, row.Held != nil)
+	if row.Held != nil {
+		h, err := parseHeld(*row.Held)
+		if err != nil {
+			return Result{}, 0, err
+		}
+		res, err := s.p.answer(-1, h)
 		return res, 0, err
 	}
 	if row.Waited {
@@ -117,13 +130,19 @@ func enqueueAgain(q *db.Queries) keyedStatement {
 
 // repeat answers for a live binding alone; there may be none (pgx.ErrNoRows).
 func (s single) repeat(ctx context.Context, q *db.Queries) ([]Result, error) {
-	row, err := q.EnqueueRepeat(ctx, db.EnqueueRepeatParams{
-		Fingerprint: s.p.fingerprint.stored(), Mode: int16(s.p.admission.mode), KeyHash: s.p.hashes[0]})
+	text, err := q.EnqueueRepeat(ctx, db.EnqueueRepeatParams{
+		Whole: s.p.fingerprint.storedWhole(), Mode: int16(s.p.admission.mode), KeyHash: s.p.hashes[0]})
 	if err != nil {
 		return nil, err
 	}
-	res, err := s.p.answer(-1, held{jobID: row.HeldJobID, mode: &row.HeldMode, dead: &row.HeldDead,
-		expiresAt: orNil(row.HeldExpiresAt), fingerprint: orNil(row.HeldFingerprint)})
+	h, err := parseHeld(text)
+	if err != nil {
+		return nil, err
+	}
+	if h.fingerprint != nil { // a conflict names the members
+		s.p.digestMembers()
+	}
+	res, err := s.p.answer(-1, h)
 	if err != nil {
 		return nil, err
 	}
@@ -165,5 +184,5 @@ func orNil[T comparable](v T) *T {
 	if v == zero {
 		return nil
 	}
-	return &v
+	return new(v)
 }

@@ -4,7 +4,9 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"hash"
 	"slices"
+	"sync"
 
 	"golang.org/x/crypto/blake2b"
 )
@@ -66,6 +68,7 @@ func (r Request) Fingerprint() (Fingerprint, error) {
 	if err != nil {
 		return Fingerprint{}, fmt.Errorf("queue: fingerprint: %w", err)
 	}
+	p.digestMembers()
 	return p.fingerprint, nil
 }
 
@@ -97,10 +100,15 @@ func (f Fingerprint) Diff(other Fingerprint) []Field {
 	return differ
 }
 
+// storedWhole is the part of the stored form that tells whether two requests under
+// one admission are the same.
+func (f Fingerprint) storedWhole() []byte {
+	return append(append(make([]byte, 0, 1+wholeBytes+4*(1+memberBytes)), fingerprintVersion), f.whole[:]...)
+}
+
 // stored is the form that a binding keeps.
 func (f Fingerprint) stored() []byte {
-	out := append(make([]byte, 0, 1+wholeBytes+4*(1+memberBytes)), fingerprintVersion)
-	out = append(out, f.whole[:]...)
+	out := f.storedWhole()
 	for i, m := range f.members {
 		if m != [memberBytes]byte{} {
 			out = append(append(out, byte(i+1)), m[:]...)
@@ -129,32 +137,58 @@ func parseFingerprint(m mode, text string) (Fingerprint, error) {
 	return f, nil
 }
 
-// newFingerprint digests a request whose defaults are filled in; canonical is
-// the canonical form of its payload.
-func newFingerprint(r Request, a admission, canonical []byte) Fingerprint {
-	f := Fingerprint{mode: a.mode}
-	values := memberValues(r, a, canonical)
-	whole := append(make([]byte, 0, 256+len(canonical)), "onceq.fingerprint.v1"...)
-	scratch := make([]byte, 0, 32+len(canonical))
-	for i, value := range values {
+// memberValues are the values of the members, in field order.
+type memberValues [len(fields)][]byte
+
+// hashers are of BLAKE2b-256, used again and again. They are given the values piece
+// by piece, since one of them is the payload, which a text of them all would copy.
+var hashers = sync.Pool{New: func() any {
+	h, err := blake2b.New256(nil)
+	if err != nil {
+		panic("queue: BLAKE2b refused to do without a key: " + err.Error())
+	}
+	return h
+}}
+
+// whole is the digest of all of them.
+func (v *memberValues) whole() [wholeBytes]byte {
+	h := hashers.Get().(hash.Hash)
+	defer hashers.Put(h)
+	h.Reset()
+	head := append(make([]byte, 0, 64), "onceq.fingerprint.v1"...)
+	for i, value := range v {
 		if value == nil {
 			continue
 		}
-		whole = append(whole, byte(i+1))
-		whole = binary.AppendUvarint(whole, uint64(len(value)))
-		whole = append(whole, value...)
-		scratch = append(append(append(scratch[:0], "onceq.member.v1"...), byte(i+1)), value...)
-		sum := blake2b.Sum256(scratch)
-		copy(f.members[i][:], sum[:])
+		h.Write(binary.AppendUvarint(append(head, byte(i+1)), uint64(len(value))))
+		h.Write(value)
+		head = head[:0]
 	}
-	f.whole = blake2b.Sum256(whole)
-	return f
+	return [wholeBytes]byte(h.Sum(head[:0]))
 }
 
-// memberValues gives the value of each member, in field order, nil for one at
-// its default. A stored format.
-func memberValues(r Request, a admission, canonical []byte) [len(fields)][]byte {
-	var v [len(fields)][]byte
+// members are the short digests of each.
+func (v *memberValues) members() (short [len(fields)][memberBytes]byte) {
+	h := hashers.Get().(hash.Hash)
+	defer hashers.Put(h)
+	head := append(make([]byte, 0, 64), "onceq.member.v1"...)
+	for i, value := range v {
+		if value == nil {
+			continue
+		}
+		h.Reset()
+		h.Write(append(head, byte(i+1)))
+		h.Write(value)
+		copy(short[i][:], h.Sum(head[len(head):]))
+	}
+	return short
+}
+
+// newMemberValues gives the value of each member, in field order, nil for one at
+// its default, of a request whose other defaults are filled in; canonical is the
+// canonical form of its payload. A stored format.
+func newMemberValues(r Request, a admission, canonical []byte) memberValues {
+	var v memberValues
 	if r.Queue != defaultQueue {
 		v[0] = []byte(r.Queue)
 	}
@@ -199,7 +233,9 @@ func memberValues(r Request, a admission, canonical []byte) [len(fields)][]byte 
 
 // tagSet is the tags sorted bytewise, repeats dropped.
 func tagSet(tags []string) []string {
-	return slices.Compact(slices.Sorted(slices.Values(tags)))
+	set := slices.Clone(tags)
+	slices.Sort(set)
+	return slices.Compact(set)
 }
 
 func appendInt(dst []byte, v int64) []byte { return binary.BigEndian.AppendUint64(dst, uint64(v)) }

@@ -3,6 +3,8 @@ package queue
 import (
 	"encoding/hex"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -15,6 +17,27 @@ type held struct {
 	dead        *bool
 	expiresAt   *string // as parseInstant reads it
 	fingerprint *string // in hex; nil when it equals the request's
+}
+
+// parseHeld reads a live binding as queries/enqueue.sql tells it in one text. Its
+// expiry and its fingerprint are left out where nobody needs them.
+func parseHeld(text string) (held, error) {
+	parts := strings.Split(text, " ")
+	if len(parts) < 3 || len(parts) > 5 {
+		return held{}, fmt.Errorf("queue: read a binding: %d parts", len(parts))
+	}
+	number, err := strconv.ParseInt(parts[1], 10, 16)
+	if err != nil {
+		return held{}, fmt.Errorf("queue: read a binding: %w", err)
+	}
+	h := held{jobID: parts[0], mode: new(int16(number)), dead: new(parts[2] == "t")}
+	if len(parts) > 3 {
+		h.expiresAt = &parts[3]
+	}
+	if len(parts) > 4 {
+		h.fingerprint = &parts[4]
+	}
+	return h, nil
 }
 
 // answer is what a request without Debounce is told about the live binding of its

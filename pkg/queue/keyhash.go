@@ -78,8 +78,7 @@ func newHasher(domain string, secret []byte) keyHasher {
 // keyText is what is hashed: the domain, then scope and key each behind its
 // length, so that no two pairs share an encoding whatever bytes they hold.
 func keyText(domain, scope, key string) []byte {
-	buf := make([]byte, 0, len(domain)+8+len(scope)+len(key))
-	buf = append(buf, domain...)
+	buf := append(make([]byte, 0, 256), domain...) // on the stack for most keys
 	buf = binary.BigEndian.AppendUint32(buf, uint32(len(scope)))
 	buf = append(buf, scope...)
 	buf = binary.BigEndian.AppendUint32(buf, uint32(len(key)))

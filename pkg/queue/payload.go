@@ -1,43 +1,41 @@
 package queue
 
 import (
-	"bytes"
 	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"unicode/utf8"
 
 	"github.com/onceq/onceq/internal/canon"
 )
 
-var jsonNull = []byte("null")
+const jsonNull = "null"
 
 // encodePayload gives the JSON text that is stored for a payload and its
 // canonical form, which is equal for two payloads exactly when PostgreSQL finds
 // them equal as jsonb. most bounds the text in bytes. Errors never show the
 // payload.
-func encodePayload(payload any, most int) (text, canonical []byte, err error) {
+func encodePayload(payload any, most int) (text string, canonical []byte, err error) {
 	switch v := payload.(type) {
 	case nil:
 		text = jsonNull
 	case json.RawMessage:
-		text = v
-		if v == nil {
+		if text = string(v); v == nil {
 			text = jsonNull
 		}
 	default:
 		if text, err = marshal(v); err != nil {
-			return nil, nil, err
+			return "", nil, err
 		}
 	}
 	if len(text) > most {
-		return nil, nil, fmt.Errorf("%d bytes of JSON; allowed are at most %d", len(text), most)
+		return "", nil, fmt.Errorf("%d bytes of JSON; allowed are at most %d", len(text), most)
 	}
-	canonical, err = canon.Append(make([]byte, 0, len(text)+64), text)
-	if err != nil {
-		return nil, nil, err
+	if canonical, err = canon.Append(nil, text); err != nil {
+		return "", nil, err
 	}
 	return text, canonical, nil
 }
@@ -45,17 +43,17 @@ func encodePayload(payload any, most int) (text, canonical []byte, err error) {
 // marshal encodes a Go value without escaping HTML characters. encoding/json
 // puts U+FFFD in the place of invalid UTF-8, which could make two different
 // values one; that is refused here.
-func marshal(v any) ([]byte, error) {
-	var buf bytes.Buffer
+func marshal(v any) (string, error) {
+	var buf strings.Builder
 	enc := json.NewEncoder(&buf)
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(v); err != nil {
-		return nil, hideValue(err)
+		return "", hideValue(err)
 	}
-	text := bytes.TrimSuffix(buf.Bytes(), []byte("\n"))
+	text := strings.TrimSuffix(buf.String(), "\n")
 	// The encoder writes a replacement as an escape, and a true U+FFFD as itself.
-	if bytes.Contains(text, []byte(`\ufffd`)) && hasInvalidUTF8(reflect.ValueOf(v)) {
-		return nil, errors.New("a string is not valid UTF-8")
+	if strings.Contains(text, `\ufffd`) && hasInvalidUTF8(reflect.ValueOf(v)) {
+		return "", errors.New("a string is not valid UTF-8")
 	}
 	return text, nil
 }

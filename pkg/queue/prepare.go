@@ -23,6 +23,7 @@ var canonicalNull = func() []byte {
 type prepared struct {
 	request     Request // defaults filled in; Payload and Admission are not read any more
 	payload     string  // JSON text
+	canonical   []byte  // its canonical form, until the fingerprint's members are digested
 	fingerprint Fingerprint
 	id          string // the id of the job, should it be accepted
 	admission   admission
@@ -40,8 +41,8 @@ func (p *prepared) hash() []byte {
 	return p.hashes[0]
 }
 
-// prepare checks a request and digests it. The error wraps ErrInvalidRequest
-// and names everything that is wrong.
+// prepare checks a request and digests it, as a whole. The error wraps
+// ErrInvalidRequest and names everything that is wrong.
 func prepare(r Request, payloadLimit int) (*prepared, error) {
 	r = r.withDefaults()
 	var wrong problems
@@ -53,26 +54,56 @@ func prepare(r Request, payloadLimit int) (*prepared, error) {
 	if err := wrong.err(); err != nil {
 		return nil, err
 	}
-	p := &prepared{request: r, payload: string(text)}
+	p := &prepared{request: r, payload: text, canonical: canonical}
 	if r.Admission != nil {
 		p.admission = r.Admission.admission()
 	}
-	p.fingerprint = newFingerprint(r, p.admission, canonical)
+	values := newMemberValues(r, p.admission, canonical)
+	p.fingerprint = Fingerprint{mode: p.admission.mode, whole: values.whole()}
 	return p, nil
 }
 
-// prepare is the pure half of an enqueue by this client: the request checked,
-// its key hashed under every secret, and an id made for the job it may become.
+// digestMembers makes the fingerprint tell the members apart.
+func (p *prepared) digestMembers() {
+	if p.canonical == nil {
+		return
+	}
+	values := newMemberValues(p.request, p.admission, p.canonical)
+	p.fingerprint.members = values.members()
+	p.canonical = nil
+}
+
+// prepare is the pure half of an enqueue by this client.
 func (c *Client) prepare(r Request) (*prepared, error) {
+	p, err := c.prepareLook(r)
+	if err != nil {
+		return nil, err
+	}
+	return p, p.complete()
+}
+
+// complete adds to a request that was prepared for a look what its acceptance needs:
+// the fingerprint's members, and an id for the job.
+func (p *prepared) complete() error {
+	if p.id != "" {
+		return nil
+	}
+	p.digestMembers()
+	id, err := uuid.NewV7()
+	if err != nil {
+		return fmt.Errorf("make a job id: %w", err)
+	}
+	p.id = id.String()
+	return nil
+}
+
+// prepareLook prepares as much as a look for the key's binding needs: the request
+// is checked and digested as a whole, its key hashed under every secret.
+func (c *Client) prepareLook(r Request) (*prepared, error) {
 	p, err := prepare(r, c.maxPayload)
 	if err != nil {
 		return nil, err
 	}
-	id, err := uuid.NewV7()
-	if err != nil {
-		return nil, fmt.Errorf("make a job id: %w", err)
-	}
-	p.id = id.String()
 	if p.keyed() {
 		p.hashes = c.keyHashes(p.admission.scope, p.admission.key)
 		p.key = newKeyRef(p.admission.scope, p.admission.key, p.hashes[0])
