@@ -15,16 +15,28 @@ const enqueueMany = `-- name: EnqueueMany :many
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS at
 ),
+alike AS MATERIALIZED (
+  -- The elements that stand for every row.
+  SELECT
+    ($1::smallint[])[1] AS bind_mode, ($2::bigint[])[1] AS bind_ttl_us, ($3::text[])[1] AS bind_scope,
+    ($4::text[])[1] AS run_at, ($5::text[])[1] AS deadline, ($6::bigint[])[1] AS execution_timeout_us,
+    ($7::smallint[])[1] AS priority, ($8::smallint[])[1] AS max_attempts, ($9::text[])[1] AS queue,
+    ($10::text[])[1] AS type, ($11::text[])[1] AS payload, ($12::text[])[1] AS retry, ($13::text[])[1] AS tags,
+    ($14::text[])[1] AS concurrency_key, ($15::smallint[])[1] AS mode, ($16::smallint[])[1] AS release,
+    ($17::smallint[])[1] AS key_length, ($18::text[])[1] AS key_aliases, ($19::text[])[1] AS scope,
+    ($20::text[])[1] AS key_preview
+),
 met AS MATERIALIZED (
   SELECT
     bind.ord, b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.expires_at > clock.at AS live,
-    b.mode = coalesce(bind.mode, ($1::smallint[])[1]) AND b.fingerprint = bind.fingerprint AS same
+    b.mode = coalesce(bind.mode, alike.bind_mode) AND b.fingerprint = bind.fingerprint AS same
   FROM (
     SELECT
-      unnest($2::bytea[]) AS key_hash, unnest($3::bigint[]) AS ord, unnest($4::bytea[]) AS fingerprint,
+      unnest($21::bytea[]) AS key_hash, unnest($22::bigint[]) AS ord, unnest($23::bytea[]) AS fingerprint,
       unnest($1::smallint[]) AS mode
   ) AS bind
   CROSS JOIN clock
+  CROSS JOIN alike
   -- OFFSET 0 keeps this a look-up by primary key for each hash, whatever the planner thinks of the table.
   CROSS JOIN LATERAL (SELECT o.accepted_at, o.expires_at, o.job_id, o.mode, o.dead, o.key_hash, o.scope, o.fingerprint FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
 ),
@@ -38,41 +50,40 @@ goes AS MATERIALIZED (
   SELECT clock.at, EXISTS (SELECT FROM met WHERE NOT met.live) AS over
   FROM clock
   WHERE NOT EXISTS (SELECT FROM held WHERE NOT held.same)
-    AND NOT $5::boolean
+    AND NOT $24::boolean
+),
+fresh AS NOT MATERIALIZED (
+  SELECT
+    bind.turn, goes.over, goes.at AS accepted_at, goes.at + coalesce(bind.ttl_us, alike.bind_ttl_us) * interval '1 microsecond' AS expires_at,
+    ($25::pg_catalog.uuid[])[bind.ord] AS job_id, coalesce(bind.mode, alike.bind_mode) AS mode, bind.key_hash,
+    coalesce(bind.scope, alike.bind_scope) AS scope, bind.fingerprint
+  FROM goes
+  CROSS JOIN alike
+  CROSS JOIN (
+    SELECT
+      unnest($21::bytea[]) AS key_hash, unnest($22::bigint[]) AS ord, unnest($23::bytea[]) AS fingerprint,
+      unnest($1::smallint[]) AS mode, unnest($2::bigint[]) AS ttl_us, unnest($3::text[]) AS scope,
+      generate_series(1, cardinality($22::bigint[])) AS turn
+  ) AS bind
+  WHERE bind.ord NOT IN (SELECT held.ord FROM held)
 ),
 bound_fresh AS (
   -- Where no key has expired, whoever loses a race finds out without a lock.
   INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
-  SELECT
-    goes.at, goes.at + coalesce(bind.ttl_us, ($6::bigint[])[1]) * interval '1 microsecond', ($7::pg_catalog.uuid[])[bind.ord],
-    coalesce(bind.mode, ($1::smallint[])[1]), bind.key_hash, coalesce(bind.scope, ($8::text[])[1]), bind.fingerprint
-  FROM goes
-  CROSS JOIN (
-    SELECT
-      unnest($2::bytea[]) AS key_hash, unnest($3::bigint[]) AS ord, unnest($4::bytea[]) AS fingerprint,
-      unnest($1::smallint[]) AS mode, unnest($6::bigint[]) AS ttl_us, unnest($8::text[]) AS scope,
-      generate_series(1, cardinality($3::bigint[])) AS turn
-  ) AS bind
-  WHERE NOT goes.over AND bind.ord NOT IN (SELECT held.ord FROM held)
-  ORDER BY bind.turn
+  SELECT fresh.accepted_at, fresh.expires_at, fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
+  FROM fresh
+  WHERE NOT fresh.over
+  ORDER BY fresh.turn
   ON CONFLICT (key_hash) DO NOTHING
   RETURNING b.mode
 ),
 bound_over AS (
   -- Where one has, fresh and expired keys are locked in one pass, in order.
   INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
-  SELECT
-    goes.at, goes.at + coalesce(bind.ttl_us, ($6::bigint[])[1]) * interval '1 microsecond', ($7::pg_catalog.uuid[])[bind.ord],
-    coalesce(bind.mode, ($1::smallint[])[1]), bind.key_hash, coalesce(bind.scope, ($8::text[])[1]), bind.fingerprint
-  FROM goes
-  CROSS JOIN (
-    SELECT
-      unnest($2::bytea[]) AS key_hash, unnest($3::bigint[]) AS ord, unnest($4::bytea[]) AS fingerprint,
-      unnest($1::smallint[]) AS mode, unnest($6::bigint[]) AS ttl_us, unnest($8::text[]) AS scope,
-      generate_series(1, cardinality($3::bigint[])) AS turn
-  ) AS bind
-  WHERE goes.over AND bind.ord NOT IN (SELECT held.ord FROM held)
-  ORDER BY bind.turn
+  SELECT fresh.accepted_at, fresh.expires_at, fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
+  FROM fresh
+  WHERE fresh.over
+  ORDER BY fresh.turn
   ON CONFLICT (key_hash) DO UPDATE SET
     accepted_at = EXCLUDED.accepted_at,
     expires_at = EXCLUDED.expires_at,
@@ -95,30 +106,31 @@ stored AS (
     key_mode, key_release, key_length, key_hash, key_aliases, key_scope, key_preview)
   SELECT
     r.job_id, settled.at,
-    coalesce(nullif(coalesce(r.run_at, ($9::text[])[1]), '')::timestamptz, settled.at),
-    nullif(coalesce(r.deadline, ($10::text[])[1]), '')::timestamptz,
-    nullif(coalesce(r.execution_timeout_us, ($11::bigint[])[1]), 0) * interval '1 microsecond',
-    coalesce(r.priority, ($12::smallint[])[1]), coalesce(r.max_attempts, ($13::smallint[])[1]),
-    coalesce(r.queue, ($14::text[])[1]), coalesce(r.type, ($15::text[])[1]), coalesce(r.payload, ($16::text[])[1])::jsonb,
-    nullif(coalesce(r.retry, ($17::text[])[1]), '')::jsonb, nullif(coalesce(r.tags, ($18::text[])[1]), '')::text[],
-    nullif(coalesce(r.concurrency_key, ($19::text[])[1]), ''),
-    nullif(coalesce(r.mode, ($20::smallint[])[1]), 0),
-    CASE WHEN coalesce(r.mode, ($20::smallint[])[1]) > 0 THEN coalesce(r.release, ($21::smallint[])[1]) END,
-    nullif(coalesce(r.key_length, ($22::smallint[])[1]), 0), nullif(r.key_hash, ''),
-    nullif(coalesce(r.key_aliases, ($23::text[])[1]), '')::bytea[],
-    nullif(coalesce(r.scope, ($24::text[])[1]), ''), nullif(coalesce(r.key_preview, ($25::text[])[1]), '')
+    coalesce(nullif(coalesce(r.run_at, alike.run_at), '')::timestamptz, settled.at),
+    nullif(coalesce(r.deadline, alike.deadline), '')::timestamptz,
+    nullif(coalesce(r.execution_timeout_us, alike.execution_timeout_us), 0) * interval '1 microsecond',
+    coalesce(r.priority, alike.priority), coalesce(r.max_attempts, alike.max_attempts),
+    coalesce(r.queue, alike.queue), coalesce(r.type, alike.type), coalesce(r.payload, alike.payload)::jsonb,
+    nullif(coalesce(r.retry, alike.retry), '')::jsonb, nullif(coalesce(r.tags, alike.tags), '')::text[],
+    nullif(coalesce(r.concurrency_key, alike.concurrency_key), ''),
+    nullif(coalesce(r.mode, alike.mode), 0),
+    CASE WHEN coalesce(r.mode, alike.mode) > 0 THEN coalesce(r.release, alike.release) END,
+    nullif(coalesce(r.key_length, alike.key_length), 0), nullif(r.key_hash, ''),
+    nullif(coalesce(r.key_aliases, alike.key_aliases), '')::bytea[],
+    nullif(coalesce(r.scope, alike.scope), ''), nullif(coalesce(r.key_preview, alike.key_preview), '')
   FROM goes
   CROSS JOIN settled
+  CROSS JOIN alike
   CROSS JOIN (
     SELECT
-      unnest($7::pg_catalog.uuid[]) AS job_id, unnest($9::text[]) AS run_at, unnest($10::text[]) AS deadline,
-      unnest($11::bigint[]) AS execution_timeout_us, unnest($12::smallint[]) AS priority,
-      unnest($13::smallint[]) AS max_attempts, unnest($14::text[]) AS queue, unnest($15::text[]) AS type,
-      unnest($16::text[]) AS payload, unnest($17::text[]) AS retry, unnest($18::text[]) AS tags,
-      unnest($19::text[]) AS concurrency_key, unnest($20::smallint[]) AS mode, unnest($21::smallint[]) AS release,
-      unnest($24::text[]) AS scope, unnest($25::text[]) AS key_preview, unnest($22::smallint[]) AS key_length,
-      unnest($26::bytea[]) AS key_hash, unnest($23::text[]) AS key_aliases,
-      generate_series(1, cardinality($7::pg_catalog.uuid[])) AS ord
+      unnest($25::pg_catalog.uuid[]) AS job_id, unnest($4::text[]) AS run_at, unnest($5::text[]) AS deadline,
+      unnest($6::bigint[]) AS execution_timeout_us, unnest($7::smallint[]) AS priority,
+      unnest($8::smallint[]) AS max_attempts, unnest($9::text[]) AS queue, unnest($10::text[]) AS type,
+      unnest($11::text[]) AS payload, unnest($12::text[]) AS retry, unnest($13::text[]) AS tags,
+      unnest($14::text[]) AS concurrency_key, unnest($15::smallint[]) AS mode, unnest($16::smallint[]) AS release,
+      unnest($19::text[]) AS scope, unnest($20::text[]) AS key_preview, unnest($17::smallint[]) AS key_length,
+      unnest($26::bytea[]) AS key_hash, unnest($18::text[]) AS key_aliases,
+      generate_series(1, cardinality($25::pg_catalog.uuid[])) AS ord
   ) AS r
   WHERE r.ord NOT IN (SELECT held.ord FROM held)
   RETURNING id, accepted_at, greatest(run_at, accepted_at) AS ready_at, deadline, priority, queue, type, concurrency_key
@@ -131,11 +143,12 @@ queued AS (
 woken AS MATERIALIZED (
   SELECT pg_notify($27::text, w.queue)
   FROM (SELECT unnest($28::text[]) AS queue) AS w
-  WHERE w.queue IN (SELECT a.queue FROM stored AS a WHERE a.ready_at = a.accepted_at)
+  -- IS TRUE keeps this hashed too, instead of a join.
+  WHERE (w.queue IN (SELECT a.queue FROM stored AS a WHERE a.ready_at = a.accepted_at)) IS TRUE
 ),
 summary AS MATERIALIZED (
   SELECT
-    (SELECT count(*) FROM goes CROSS JOIN (SELECT unnest($3::bigint[]) AS ord) AS bind WHERE bind.ord NOT IN (SELECT held.ord FROM held)) AS wanted,
+    (SELECT count(*) FROM fresh) AS wanted,
     settled.n AS made,
     settled.at - clock.at > $29::bigint * interval '1 microsecond' AS waited
   FROM settled
@@ -155,19 +168,14 @@ UNION ALL
 SELECT
   h.ord, 0, 0, false, 0,
   h.job_id::text, h.mode, h.dead,
-  CASE WHEN h.same AND NOT $5::boolean THEN NULL ELSE extract(epoch FROM h.expires_at)::text END,
+  CASE WHEN h.same AND NOT $24::boolean THEN NULL ELSE extract(epoch FROM h.expires_at)::text END,
   CASE WHEN h.same THEN NULL ELSE encode(h.fingerprint, 'hex') END
 FROM held AS h
 `
 
 type EnqueueManyParams struct {
 	BindModes           []int16
-	BindHashes          [][]byte
-	BindOrds            []int64
-	BindFingerprints    [][]byte
-	Refused             bool
 	BindTtlsUs          []int64
-	JobIds              []pgtype.UUID
 	BindScopes          []string
 	RunAts              []string
 	Deadlines           []string
@@ -186,6 +194,11 @@ type EnqueueManyParams struct {
 	KeyAliases          []string
 	Scopes              []string
 	KeyPreviews         []string
+	BindHashes          [][]byte
+	BindOrds            []int64
+	BindFingerprints    [][]byte
+	Refused             bool
+	JobIds              []pgtype.UUID
 	KeyHashes           [][]byte
 	Wake                string
 	WakeQueues          []string
@@ -211,16 +224,17 @@ type EnqueueManyRow struct {
 // bytewise: bindings are inserted, and so locked, in that one order, before any
 // job, so overlapping batches can wait for each other but never deadlock.
 //
-// bind has a row for each hash of the keyed requests (one each, or several while a
-// secret is rotated), in that order. An array whose elements are all equal is sent
-// as that one element; it stands for every row, so no array may hold NULL. Arrays
-// are read in the SELECT list, where PostgreSQL takes value by value from them
-// and keeps no copy, as it would of functions in FROM. Membership is asked with
-// IN, which is hashed, so the work grows with the batch and not with its square.
-// One clock reading classifies all. A live binding that another request owns
-// refuses the batch: nothing is written. An expired one is taken over in its turn
-// by the same INSERT. A batch that the caller has found at odds with itself is
-// sent as refused, so as to learn which jobs own its keys.
+// The bind arrays have an element for each hash of the keyed requests (one each,
+// or several while a secret is rotated), in that order. Of all arrays but ids,
+// hashes, fingerprints and ords one element is sent where all are equal: it stands
+// for every row, so none may be NULL. Arrays are read in the SELECT list, where
+// PostgreSQL takes value by value from them; from functions in FROM it would make
+// a copy first. Membership is asked with IN, which is hashed, so the work grows
+// with the batch and not with its square. One clock reading classifies all. A live
+// binding that another request owns refuses the batch: nothing is written. An
+// expired one is taken over in its turn by the same INSERT. A batch that the caller
+// has found at odds with itself is sent as refused, so as to learn which jobs own
+// its keys.
 //
 // The first row (ord 0) is the summary: how many bindings were to be made and
 // how many were. Fewer made means that a race was lost to a transaction that
@@ -231,12 +245,7 @@ type EnqueueManyRow struct {
 func (q *Queries) EnqueueMany(ctx context.Context, arg EnqueueManyParams) ([]EnqueueManyRow, error) {
 	rows, err := q.db.Query(ctx, enqueueMany,
 		arg.BindModes,
-		arg.BindHashes,
-		arg.BindOrds,
-		arg.BindFingerprints,
-		arg.Refused,
 		arg.BindTtlsUs,
-		arg.JobIds,
 		arg.BindScopes,
 		arg.RunAts,
 		arg.Deadlines,
@@ -255,6 +264,11 @@ func (q *Queries) EnqueueMany(ctx context.Context, arg EnqueueManyParams) ([]Enq
 		arg.KeyAliases,
 		arg.Scopes,
 		arg.KeyPreviews,
+		arg.BindHashes,
+		arg.BindOrds,
+		arg.BindFingerprints,
+		arg.Refused,
+		arg.JobIds,
 		arg.KeyHashes,
 		arg.Wake,
 		arg.WakeQueues,

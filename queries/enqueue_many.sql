@@ -4,16 +4,17 @@
 -- bytewise: bindings are inserted, and so locked, in that one order, before any
 -- job, so overlapping batches can wait for each other but never deadlock.
 --
--- bind has a row for each hash of the keyed requests (one each, or several while a
--- secret is rotated), in that order. An array whose elements are all equal is sent
--- as that one element; it stands for every row, so no array may hold NULL. Arrays
--- are read in the SELECT list, where PostgreSQL takes value by value from them
--- and keeps no copy, as it would of functions in FROM. Membership is asked with
--- IN, which is hashed, so the work grows with the batch and not with its square.
--- One clock reading classifies all. A live binding that another request owns
--- refuses the batch: nothing is written. An expired one is taken over in its turn
--- by the same INSERT. A batch that the caller has found at odds with itself is
--- sent as refused, so as to learn which jobs own its keys.
+-- The bind arrays have an element for each hash of the keyed requests (one each,
+-- or several while a secret is rotated), in that order. Of all arrays but ids,
+-- hashes, fingerprints and ords one element is sent where all are equal: it stands
+-- for every row, so none may be NULL. Arrays are read in the SELECT list, where
+-- PostgreSQL takes value by value from them; from functions in FROM it would make
+-- a copy first. Membership is asked with IN, which is hashed, so the work grows
+-- with the batch and not with its square. One clock reading classifies all. A live
+-- binding that another request owns refuses the batch: nothing is written. An
+-- expired one is taken over in its turn by the same INSERT. A batch that the caller
+-- has found at odds with itself is sent as refused, so as to learn which jobs own
+-- its keys.
 --
 -- The first row (ord 0) is the summary: how many bindings were to be made and
 -- how many were. Fewer made means that a race was lost to a transaction that
@@ -24,16 +25,28 @@
 WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS at
 ),
+alike AS MATERIALIZED (
+  -- The elements that stand for every row.
+  SELECT
+    (@bind_modes::smallint[])[1] AS bind_mode, (@bind_ttls_us::bigint[])[1] AS bind_ttl_us, (@bind_scopes::text[])[1] AS bind_scope,
+    (@run_ats::text[])[1] AS run_at, (@deadlines::text[])[1] AS deadline, (@execution_timeouts_us::bigint[])[1] AS execution_timeout_us,
+    (@priorities::smallint[])[1] AS priority, (@max_attempts::smallint[])[1] AS max_attempts, (@queues::text[])[1] AS queue,
+    (@types::text[])[1] AS type, (@payloads::text[])[1] AS payload, (@retries::text[])[1] AS retry, (@tags::text[])[1] AS tags,
+    (@concurrency_keys::text[])[1] AS concurrency_key, (@modes::smallint[])[1] AS mode, (@releases::smallint[])[1] AS release,
+    (@key_lengths::smallint[])[1] AS key_length, (@key_aliases::text[])[1] AS key_aliases, (@scopes::text[])[1] AS scope,
+    (@key_previews::text[])[1] AS key_preview
+),
 met AS MATERIALIZED (
   SELECT
     bind.ord, b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.expires_at > clock.at AS live,
-    b.mode = coalesce(bind.mode, (@bind_modes::smallint[])[1]) AND b.fingerprint = bind.fingerprint AS same
+    b.mode = coalesce(bind.mode, alike.bind_mode) AND b.fingerprint = bind.fingerprint AS same
   FROM (
     SELECT
       unnest(@bind_hashes::bytea[]) AS key_hash, unnest(@bind_ords::bigint[]) AS ord, unnest(@bind_fingerprints::bytea[]) AS fingerprint,
       unnest(@bind_modes::smallint[]) AS mode
   ) AS bind
   CROSS JOIN clock
+  CROSS JOIN alike
   -- OFFSET 0 keeps this a look-up by primary key for each hash, whatever the planner thinks of the table.
   CROSS JOIN LATERAL (SELECT o.* FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
 ),
@@ -49,39 +62,38 @@ goes AS MATERIALIZED (
   WHERE NOT EXISTS (SELECT FROM held WHERE NOT held.same)
     AND NOT @refused::boolean
 ),
-bound_fresh AS (
-  -- Where no key has expired, whoever loses a race finds out without a lock.
-  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
+fresh AS NOT MATERIALIZED (
   SELECT
-    goes.at, goes.at + coalesce(bind.ttl_us, (@bind_ttls_us::bigint[])[1]) * interval '1 microsecond', (@job_ids::pg_catalog.uuid[])[bind.ord],
-    coalesce(bind.mode, (@bind_modes::smallint[])[1]), bind.key_hash, coalesce(bind.scope, (@bind_scopes::text[])[1]), bind.fingerprint
+    bind.turn, goes.over, goes.at AS accepted_at, goes.at + coalesce(bind.ttl_us, alike.bind_ttl_us) * interval '1 microsecond' AS expires_at,
+    (@job_ids::pg_catalog.uuid[])[bind.ord] AS job_id, coalesce(bind.mode, alike.bind_mode) AS mode, bind.key_hash,
+    coalesce(bind.scope, alike.bind_scope) AS scope, bind.fingerprint
   FROM goes
+  CROSS JOIN alike
   CROSS JOIN (
     SELECT
       unnest(@bind_hashes::bytea[]) AS key_hash, unnest(@bind_ords::bigint[]) AS ord, unnest(@bind_fingerprints::bytea[]) AS fingerprint,
       unnest(@bind_modes::smallint[]) AS mode, unnest(@bind_ttls_us::bigint[]) AS ttl_us, unnest(@bind_scopes::text[]) AS scope,
       generate_series(1, cardinality(@bind_ords::bigint[])) AS turn
   ) AS bind
-  WHERE NOT goes.over AND bind.ord NOT IN (SELECT held.ord FROM held)
-  ORDER BY bind.turn
+  WHERE bind.ord NOT IN (SELECT held.ord FROM held)
+),
+bound_fresh AS (
+  -- Where no key has expired, whoever loses a race finds out without a lock.
+  INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
+  SELECT fresh.accepted_at, fresh.expires_at, fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
+  FROM fresh
+  WHERE NOT fresh.over
+  ORDER BY fresh.turn
   ON CONFLICT (key_hash) DO NOTHING
   RETURNING b.mode
 ),
 bound_over AS (
   -- Where one has, fresh and expired keys are locked in one pass, in order.
   INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
-  SELECT
-    goes.at, goes.at + coalesce(bind.ttl_us, (@bind_ttls_us::bigint[])[1]) * interval '1 microsecond', (@job_ids::pg_catalog.uuid[])[bind.ord],
-    coalesce(bind.mode, (@bind_modes::smallint[])[1]), bind.key_hash, coalesce(bind.scope, (@bind_scopes::text[])[1]), bind.fingerprint
-  FROM goes
-  CROSS JOIN (
-    SELECT
-      unnest(@bind_hashes::bytea[]) AS key_hash, unnest(@bind_ords::bigint[]) AS ord, unnest(@bind_fingerprints::bytea[]) AS fingerprint,
-      unnest(@bind_modes::smallint[]) AS mode, unnest(@bind_ttls_us::bigint[]) AS ttl_us, unnest(@bind_scopes::text[]) AS scope,
-      generate_series(1, cardinality(@bind_ords::bigint[])) AS turn
-  ) AS bind
-  WHERE goes.over AND bind.ord NOT IN (SELECT held.ord FROM held)
-  ORDER BY bind.turn
+  SELECT fresh.accepted_at, fresh.expires_at, fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
+  FROM fresh
+  WHERE fresh.over
+  ORDER BY fresh.turn
   ON CONFLICT (key_hash) DO UPDATE SET
     accepted_at = EXCLUDED.accepted_at,
     expires_at = EXCLUDED.expires_at,
@@ -104,20 +116,21 @@ stored AS (
     key_mode, key_release, key_length, key_hash, key_aliases, key_scope, key_preview)
   SELECT
     r.job_id, settled.at,
-    coalesce(nullif(coalesce(r.run_at, (@run_ats::text[])[1]), '')::timestamptz, settled.at),
-    nullif(coalesce(r.deadline, (@deadlines::text[])[1]), '')::timestamptz,
-    nullif(coalesce(r.execution_timeout_us, (@execution_timeouts_us::bigint[])[1]), 0) * interval '1 microsecond',
-    coalesce(r.priority, (@priorities::smallint[])[1]), coalesce(r.max_attempts, (@max_attempts::smallint[])[1]),
-    coalesce(r.queue, (@queues::text[])[1]), coalesce(r.type, (@types::text[])[1]), coalesce(r.payload, (@payloads::text[])[1])::jsonb,
-    nullif(coalesce(r.retry, (@retries::text[])[1]), '')::jsonb, nullif(coalesce(r.tags, (@tags::text[])[1]), '')::text[],
-    nullif(coalesce(r.concurrency_key, (@concurrency_keys::text[])[1]), ''),
-    nullif(coalesce(r.mode, (@modes::smallint[])[1]), 0),
-    CASE WHEN coalesce(r.mode, (@modes::smallint[])[1]) > 0 THEN coalesce(r.release, (@releases::smallint[])[1]) END,
-    nullif(coalesce(r.key_length, (@key_lengths::smallint[])[1]), 0), nullif(r.key_hash, ''),
-    nullif(coalesce(r.key_aliases, (@key_aliases::text[])[1]), '')::bytea[],
-    nullif(coalesce(r.scope, (@scopes::text[])[1]), ''), nullif(coalesce(r.key_preview, (@key_previews::text[])[1]), '')
+    coalesce(nullif(coalesce(r.run_at, alike.run_at), '')::timestamptz, settled.at),
+    nullif(coalesce(r.deadline, alike.deadline), '')::timestamptz,
+    nullif(coalesce(r.execution_timeout_us, alike.execution_timeout_us), 0) * interval '1 microsecond',
+    coalesce(r.priority, alike.priority), coalesce(r.max_attempts, alike.max_attempts),
+    coalesce(r.queue, alike.queue), coalesce(r.type, alike.type), coalesce(r.payload, alike.payload)::jsonb,
+    nullif(coalesce(r.retry, alike.retry), '')::jsonb, nullif(coalesce(r.tags, alike.tags), '')::text[],
+    nullif(coalesce(r.concurrency_key, alike.concurrency_key), ''),
+    nullif(coalesce(r.mode, alike.mode), 0),
+    CASE WHEN coalesce(r.mode, alike.mode) > 0 THEN coalesce(r.release, alike.release) END,
+    nullif(coalesce(r.key_length, alike.key_length), 0), nullif(r.key_hash, ''),
+    nullif(coalesce(r.key_aliases, alike.key_aliases), '')::bytea[],
+    nullif(coalesce(r.scope, alike.scope), ''), nullif(coalesce(r.key_preview, alike.key_preview), '')
   FROM goes
   CROSS JOIN settled
+  CROSS JOIN alike
   CROSS JOIN (
     SELECT
       unnest(@job_ids::pg_catalog.uuid[]) AS job_id, unnest(@run_ats::text[]) AS run_at, unnest(@deadlines::text[]) AS deadline,
@@ -140,11 +153,12 @@ queued AS (
 woken AS MATERIALIZED (
   SELECT pg_notify(@wake::text, w.queue)
   FROM (SELECT unnest(@wake_queues::text[]) AS queue) AS w
-  WHERE w.queue IN (SELECT a.queue FROM stored AS a WHERE a.ready_at = a.accepted_at)
+  -- IS TRUE keeps this hashed too, instead of a join.
+  WHERE (w.queue IN (SELECT a.queue FROM stored AS a WHERE a.ready_at = a.accepted_at)) IS TRUE
 ),
 summary AS MATERIALIZED (
   SELECT
-    (SELECT count(*) FROM goes CROSS JOIN (SELECT unnest(@bind_ords::bigint[]) AS ord) AS bind WHERE bind.ord NOT IN (SELECT held.ord FROM held)) AS wanted,
+    (SELECT count(*) FROM fresh) AS wanted,
     settled.n AS made,
     settled.at - clock.at > sqlc.arg(slack_us)::bigint * interval '1 microsecond' AS waited
   FROM settled
