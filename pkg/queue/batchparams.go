@@ -95,7 +95,10 @@ type bind struct {
 // addBinds adds the hashes in the order in which every statement locks them.
 func addBinds(a *db.EnqueueManyParams, binds []bind) {
 	slices.SortFunc(binds, func(x, y bind) int {
-		return cmp.Or(cmp.Compare(x.admission.scope, y.admission.scope), bytes.Compare(x.hash, y.hash))
+		if x.admission.scope != y.admission.scope {
+			return cmp.Compare(x.admission.scope, y.admission.scope)
+		}
+		return bytes.Compare(x.hash, y.hash)
 	})
 	a.BindHashes, a.BindOrds, a.BindFingerprints = make([][]byte, len(binds)), make([]int64, len(binds)), make([][]byte, len(binds))
 	for n, x := range binds {

@@ -38,10 +38,10 @@ func (b *batch) mixedParams(a db.EnqueueManyParams, sent []int) db.DebounceManyP
 		Priorities: whole(a.Priorities, n), MaxAttempts: whole(a.MaxAttempts, n), Queues: whole(a.Queues, n), Types: whole(a.Types, n),
 		Payloads: whole(a.Payloads, n), Retries: whole(a.Retries, n), Tags: whole(a.Tags, n), ConcurrencyKeys: whole(a.ConcurrencyKeys, n),
 		Modes: whole(a.Modes, n), Releases: whole(a.Releases, n), Scopes: whole(a.Scopes, n), KeyPreviews: whole(a.KeyPreviews, n),
-		KeyLengths: whole(a.KeyLengths, n), KeyHashes: a.KeyHashes,
+		KeyLengths: whole(a.KeyLengths, n), KeyHashes: a.KeyHashes, KeyAliases: whole(a.KeyAliases, n),
 		BindHashes: a.BindHashes, BindOrds: a.BindOrds, BindModes: whole(a.BindModes, binds), BindTtlsUs: whole(a.BindTtlsUs, binds),
 		BindScopes: whole(a.BindScopes, binds), BindFingerprints: a.BindFingerprints,
-		Refused: a.Refused, Aliased: binds > n, Wake: a.Wake, WakeQueues: a.WakeQueues, SlackUs: a.SlackUs, Alone: a.Alone,
+		Refused: a.Refused, Wake: a.Wake, WakeQueues: a.WakeQueues, SlackUs: a.SlackUs, Alone: a.Alone,
 	}
 	none := &series{followAt: -1}
 	for _, i := range sent {
