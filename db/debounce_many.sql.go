@@ -11,29 +11,29 @@ import (
 
 const debounceMany = `-- name: DebounceMany :many
 WITH request AS MATERIALIZED (
-  SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.ttl_us, r.follow_us, r.follow_turn, r.digests, r.ord
+  SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.key_aliases, r.ttl_us, r.follow_us, r.follow_turn, r.digests, r.ord
   FROM ROWS FROM (
     unnest($1::uuid[]), unnest($2::text[]), unnest($3::text[]), unnest($4::bigint[]),
     unnest($5::smallint[]), unnest($6::smallint[]), unnest($7::text[]), unnest($8::text[]),
     unnest($9::text[]), unnest($10::text[]), unnest($11::text[]), unnest($12::text[]),
     unnest($13::smallint[]), unnest($14::smallint[]), unnest($15::text[]), unnest($16::text[]),
-    unnest($17::smallint[]), unnest($18::bytea[]),
-    unnest($19::bigint[]), unnest($20::bigint[]), unnest($21::integer[]), unnest($22::bytea[])
+    unnest($17::smallint[]), unnest($18::bytea[]), unnest($19::text[]),
+    unnest($20::bigint[]), unnest($21::bigint[]), unnest($22::integer[]), unnest($23::bytea[])
   ) WITH ORDINALITY AS r (
     job_id, run_at, deadline, execution_timeout_us,
     priority, max_attempts, queue, type,
     payload, retry, tags, concurrency_key,
     mode, release, scope, key_preview,
-    key_length, key_hash,
+    key_length, key_hash, key_aliases,
     ttl_us, follow_us, follow_turn, digests, ord)
 ),
 bind AS MATERIALIZED (
   SELECT b.key_hash, b.ord, b.job_id, b.mode, b.ttl_us, b.scope, b.fingerprint, b.follow_us, b.hold, b.window_us, b.max_wait_us, b.cut_us, b.turn
   FROM ROWS FROM (
-    unnest($23::bytea[]), unnest($24::bigint[]), unnest($25::uuid[]), unnest($26::smallint[]),
-    unnest($27::bigint[]), unnest($28::text[]), unnest($29::bytea[]),
-    unnest($30::bigint[]), unnest($31::boolean[]), unnest($32::bigint[]), unnest($33::bigint[]),
-    unnest($34::bigint[])
+    unnest($24::bytea[]), unnest($25::bigint[]), unnest($26::uuid[]), unnest($27::smallint[]),
+    unnest($28::bigint[]), unnest($29::text[]), unnest($30::bytea[]),
+    unnest($31::bigint[]), unnest($32::boolean[]), unnest($33::bigint[]), unnest($34::bigint[]),
+    unnest($35::bigint[])
   ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, follow_us, hold, window_us, max_wait_us, cut_us, turn)
 ),
 clock AS MATERIALIZED (
@@ -83,7 +83,7 @@ over AS MATERIALIZED (
   SELECT s.job_id FROM seen AS s WHERE s.ord IN (SELECT v.ord FROM verdict AS v WHERE v.fresh)
 ),
 goes AS MATERIALIZED (
-  SELECT clock.at FROM clock WHERE NOT $35::boolean AND NOT EXISTS (SELECT FROM seen AS s WHERE s.asked <> 2 AND s.live AND NOT s.same)
+  SELECT clock.at FROM clock WHERE NOT $36::boolean AND NOT EXISTS (SELECT FROM seen AS s WHERE s.asked <> 2 AND s.live AND NOT s.same)
 ),
 wanted AS MATERIALIZED (
   SELECT
@@ -175,7 +175,7 @@ left_place AS (
 ),
 changed AS MATERIALIZED (
   -- FULL, so that this is never a loop over all pairs; coalesce and MATERIALIZED keep it FULL.
-  SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.ttl_us, r.follow_us, r.follow_turn, r.digests, r.ord, x.job_id AS retained_id, x.due, x.at, x.before
+  SELECT r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.key_aliases, r.ttl_us, r.follow_us, r.follow_turn, r.digests, r.ord, x.job_id AS retained_id, x.due, x.at, x.before
   FROM request AS r
   FULL JOIN replaced AS x ON x.ord = r.ord
   WHERE coalesce(x.ord, 0) > 0 AND (SELECT count(*) FROM left_place) >= 0
@@ -206,7 +206,7 @@ rebound AS (
 ),
 accepted AS MATERIALIZED (
   SELECT
-    r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.ttl_us, r.follow_us, r.follow_turn, r.digests, r.ord, settled.at,
+    r.job_id, r.run_at, r.deadline, r.execution_timeout_us, r.priority, r.max_attempts, r.queue, r.type, r.payload, r.retry, r.tags, r.concurrency_key, r.mode, r.release, r.scope, r.key_preview, r.key_length, r.key_hash, r.key_aliases, r.ttl_us, r.follow_us, r.follow_turn, r.digests, r.ord, settled.at,
     CASE
       WHEN r.mode <> 2 THEN coalesce(nullif(r.run_at, '')::timestamptz, settled.at)
       WHEN r.ord IN (SELECT f.ord FROM followed AS f) THEN goes.at + r.follow_us * interval '1 microsecond'
@@ -226,9 +226,7 @@ stored AS (
     a.priority, a.max_attempts, a.queue, a.type, a.payload::jsonb, nullif(a.retry, '')::jsonb, nullif(a.tags, '')::text[],
     nullif(a.concurrency_key, ''),
     nullif(a.mode, 0), CASE WHEN a.mode > 0 THEN a.release END, CASE WHEN a.mode > 0 THEN a.key_length END, CASE WHEN a.mode > 0 THEN a.key_hash END,
-    CASE WHEN $36::boolean AND a.mode > 0
-      THEN ARRAY(SELECT bind.key_hash FROM bind WHERE bind.ord = a.ord AND bind.key_hash <> a.key_hash)
-    END,
+    nullif(a.key_aliases, '')::bytea[],
     CASE WHEN a.mode > 0 THEN a.scope END, CASE WHEN a.mode > 0 THEN a.key_preview END
   FROM accepted AS a
 ),
@@ -318,6 +316,7 @@ type DebounceManyParams struct {
 	KeyPreviews         []string
 	KeyLengths          []int16
 	KeyHashes           [][]byte
+	KeyAliases          []string
 	TtlsUs              []int64
 	FollowsUs           []int64
 	FollowTurns         []int32
@@ -335,7 +334,6 @@ type DebounceManyParams struct {
 	BindMaxWaitsUs      []int64
 	BindCutsUs          []int64
 	Refused             bool
-	Aliased             bool
 	Wake                string
 	WakeQueues          []string
 	SlackUs             int64
@@ -410,6 +408,7 @@ func (q *Queries) DebounceMany(ctx context.Context, arg DebounceManyParams) ([]D
 		arg.KeyPreviews,
 		arg.KeyLengths,
 		arg.KeyHashes,
+		arg.KeyAliases,
 		arg.TtlsUs,
 		arg.FollowsUs,
 		arg.FollowTurns,
@@ -427,7 +426,6 @@ func (q *Queries) DebounceMany(ctx context.Context, arg DebounceManyParams) ([]D
 		arg.BindMaxWaitsUs,
 		arg.BindCutsUs,
 		arg.Refused,
-		arg.Aliased,
 		arg.Wake,
 		arg.WakeQueues,
 		arg.SlackUs,

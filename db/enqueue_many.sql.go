@@ -7,25 +7,36 @@ package db
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const enqueueMany = `-- name: EnqueueMany :many
-WITH bind AS MATERIALIZED (
-  SELECT b.key_hash, b.ord, b.job_id, b.mode, b.ttl_us, b.scope, b.fingerprint, b.turn
-  FROM ROWS FROM (
-    unnest($1::bytea[]), unnest($2::bigint[]), unnest($3::text[]), unnest($4::smallint[]),
-    unnest($5::bigint[]), unnest($6::text[]), unnest($7::bytea[])
-  ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, turn)
-),
-clock AS MATERIALIZED (
+WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS at
+),
+alike AS MATERIALIZED (
+  -- The elements that stand for every row.
+  SELECT
+    ($1::smallint[])[1] AS bind_mode, ($2::bigint[])[1] AS bind_ttl_us, ($3::text[])[1] AS bind_scope,
+    ($4::text[])[1] AS run_at, ($5::text[])[1] AS deadline, ($6::bigint[])[1] AS execution_timeout_us,
+    ($7::smallint[])[1] AS priority, ($8::smallint[])[1] AS max_attempts, ($9::text[])[1] AS queue,
+    ($10::text[])[1] AS type, ($11::text[])[1] AS payload, ($12::text[])[1] AS retry, ($13::text[])[1] AS tags,
+    ($14::text[])[1] AS concurrency_key, ($15::smallint[])[1] AS mode, ($16::smallint[])[1] AS release,
+    ($17::smallint[])[1] AS key_length, ($18::text[])[1] AS key_aliases, ($19::text[])[1] AS scope,
+    ($20::text[])[1] AS key_preview
 ),
 met AS MATERIALIZED (
   SELECT
     bind.ord, b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint, b.expires_at > clock.at AS live,
-    b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same
-  FROM bind
+    b.mode = coalesce(bind.mode, alike.bind_mode) AND b.fingerprint = bind.fingerprint AS same
+  FROM (
+    SELECT
+      unnest($21::bytea[]) AS key_hash, unnest($22::bigint[]) AS ord, unnest($23::bytea[]) AS fingerprint,
+      unnest($1::smallint[]) AS mode
+  ) AS bind
   CROSS JOIN clock
+  CROSS JOIN alike
   -- OFFSET 0 keeps this a look-up by primary key for each hash, whatever the planner thinks of the table.
   CROSS JOIN LATERAL (SELECT o.accepted_at, o.expires_at, o.job_id, o.mode, o.dead, o.key_hash, o.scope, o.fingerprint FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
 ),
@@ -34,33 +45,44 @@ held AS MATERIALIZED (
   FROM met
   WHERE met.live
 ),
-fresh AS MATERIALIZED (
-  SELECT bind.key_hash, bind.ord, bind.job_id, bind.mode, bind.ttl_us, bind.scope, bind.fingerprint, bind.turn
-  FROM bind
+goes AS MATERIALIZED (
+  -- No row when the batch is refused.
+  SELECT clock.at, EXISTS (SELECT FROM met WHERE NOT met.live) AS over
+  FROM clock
+  WHERE NOT EXISTS (SELECT FROM held WHERE NOT held.same)
+    AND NOT $24::boolean
+),
+fresh AS NOT MATERIALIZED (
+  SELECT
+    bind.turn, goes.over, goes.at AS accepted_at, goes.at + coalesce(bind.ttl_us, alike.bind_ttl_us) * interval '1 microsecond' AS expires_at,
+    ($25::pg_catalog.uuid[])[bind.ord] AS job_id, coalesce(bind.mode, alike.bind_mode) AS mode, bind.key_hash,
+    coalesce(bind.scope, alike.bind_scope) AS scope, bind.fingerprint
+  FROM goes
+  CROSS JOIN alike
+  CROSS JOIN (
+    SELECT
+      unnest($21::bytea[]) AS key_hash, unnest($22::bigint[]) AS ord, unnest($23::bytea[]) AS fingerprint,
+      unnest($1::smallint[]) AS mode, unnest($2::bigint[]) AS ttl_us, unnest($3::text[]) AS scope,
+      generate_series(1, cardinality($22::bigint[])) AS turn
+  ) AS bind
   WHERE bind.ord NOT IN (SELECT held.ord FROM held)
-    AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
-    AND NOT $8::boolean
 ),
 bound_fresh AS (
   -- Where no key has expired, whoever loses a race finds out without a lock.
   INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
-  SELECT
-    clock.at, clock.at + fresh.ttl_us * interval '1 microsecond', fresh.job_id::uuid, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
+  SELECT fresh.accepted_at, fresh.expires_at, fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
   FROM fresh
-  CROSS JOIN clock
-  WHERE NOT EXISTS (SELECT FROM met WHERE NOT met.live)
+  WHERE NOT fresh.over
   ORDER BY fresh.turn
   ON CONFLICT (key_hash) DO NOTHING
-  RETURNING b.key_hash
+  RETURNING b.mode
 ),
 bound_over AS (
   -- Where one has, fresh and expired keys are locked in one pass, in order.
   INSERT INTO onceq.binding AS b (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
-  SELECT
-    clock.at, clock.at + fresh.ttl_us * interval '1 microsecond', fresh.job_id::uuid, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
+  SELECT fresh.accepted_at, fresh.expires_at, fresh.job_id, fresh.mode, fresh.key_hash, fresh.scope, fresh.fingerprint
   FROM fresh
-  CROSS JOIN clock
-  WHERE EXISTS (SELECT FROM met WHERE NOT met.live)
+  WHERE fresh.over
   ORDER BY fresh.turn
   ON CONFLICT (key_hash) DO UPDATE SET
     accepted_at = EXCLUDED.accepted_at,
@@ -71,7 +93,7 @@ bound_over AS (
     scope = EXCLUDED.scope,
     fingerprint = EXCLUDED.fingerprint
   WHERE b.expires_at <= clock_timestamp()
-  RETURNING b.key_hash
+  RETURNING b.mode
 ),
 settled AS MATERIALIZED (
   -- Counting bound first makes this the clock after every wait.
@@ -83,56 +105,59 @@ stored AS (
     id, accepted_at, run_at, deadline, execution_timeout, priority, max_attempts, queue, type, payload, retry, tags, concurrency_key,
     key_mode, key_release, key_length, key_hash, key_aliases, key_scope, key_preview)
   SELECT
-    r.job_id::uuid, settled.at, coalesce(nullif(r.run_at, '')::timestamptz, settled.at),
-    nullif(r.deadline, '')::timestamptz, nullif(r.execution_timeout_us, 0) * interval '1 microsecond',
-    coalesce(r.priority, 0), r.max_attempts, r.queue, r.type, r.payload::jsonb, nullif(r.retry, '')::jsonb, nullif(r.tags, '')::text[],
-    nullif(r.concurrency_key, ''),
-    nullif(r.mode, 0), CASE WHEN r.mode > 0 THEN coalesce(r.release, 0) END, CASE WHEN r.mode > 0 THEN r.key_length END,
-    CASE WHEN r.mode > 0 THEN r.key_hash END,
-    CASE WHEN $9::boolean AND r.mode > 0
-      THEN ARRAY(SELECT bind.key_hash FROM bind WHERE bind.ord = r.ord AND bind.key_hash <> r.key_hash)
-    END,
-    CASE WHEN r.mode > 0 THEN r.scope END, CASE WHEN r.mode > 0 THEN r.key_preview END
-  FROM settled
-  CROSS JOIN ROWS FROM (
-    unnest($10::text[]), unnest($11::text[]), unnest($12::text[]), unnest($13::bigint[]),
-    unnest($14::smallint[]), unnest($15::smallint[]), unnest($16::text[]), unnest($17::text[]),
-    unnest($18::text[]), unnest($19::text[]), unnest($20::text[]), unnest($21::text[]),
-    unnest($22::smallint[]), unnest($23::smallint[]), unnest($24::text[]), unnest($25::text[]),
-    unnest($26::smallint[]), unnest($27::bytea[])
-  ) WITH ORDINALITY AS r (
-    job_id, run_at, deadline, execution_timeout_us,
-    priority, max_attempts, queue, type,
-    payload, retry, tags, concurrency_key,
-    mode, release, scope, key_preview,
-    key_length, key_hash, ord)
+    r.job_id, settled.at,
+    coalesce(nullif(coalesce(r.run_at, alike.run_at), '')::timestamptz, settled.at),
+    nullif(coalesce(r.deadline, alike.deadline), '')::timestamptz,
+    nullif(coalesce(r.execution_timeout_us, alike.execution_timeout_us), 0) * interval '1 microsecond',
+    coalesce(r.priority, alike.priority), coalesce(r.max_attempts, alike.max_attempts),
+    coalesce(r.queue, alike.queue), coalesce(r.type, alike.type), coalesce(r.payload, alike.payload)::jsonb,
+    nullif(coalesce(r.retry, alike.retry), '')::jsonb, nullif(coalesce(r.tags, alike.tags), '')::text[],
+    nullif(coalesce(r.concurrency_key, alike.concurrency_key), ''),
+    nullif(coalesce(r.mode, alike.mode), 0),
+    CASE WHEN coalesce(r.mode, alike.mode) > 0 THEN coalesce(r.release, alike.release) END,
+    nullif(coalesce(r.key_length, alike.key_length), 0), nullif(r.key_hash, ''),
+    nullif(coalesce(r.key_aliases, alike.key_aliases), '')::bytea[],
+    nullif(coalesce(r.scope, alike.scope), ''), nullif(coalesce(r.key_preview, alike.key_preview), '')
+  FROM goes
+  CROSS JOIN settled
+  CROSS JOIN alike
+  CROSS JOIN (
+    SELECT
+      unnest($25::pg_catalog.uuid[]) AS job_id, unnest($4::text[]) AS run_at, unnest($5::text[]) AS deadline,
+      unnest($6::bigint[]) AS execution_timeout_us, unnest($7::smallint[]) AS priority,
+      unnest($8::smallint[]) AS max_attempts, unnest($9::text[]) AS queue, unnest($10::text[]) AS type,
+      unnest($11::text[]) AS payload, unnest($12::text[]) AS retry, unnest($13::text[]) AS tags,
+      unnest($14::text[]) AS concurrency_key, unnest($15::smallint[]) AS mode, unnest($16::smallint[]) AS release,
+      unnest($19::text[]) AS scope, unnest($20::text[]) AS key_preview, unnest($17::smallint[]) AS key_length,
+      unnest($26::bytea[]) AS key_hash, unnest($18::text[]) AS key_aliases,
+      generate_series(1, cardinality($25::pg_catalog.uuid[])) AS ord
+  ) AS r
   WHERE r.ord NOT IN (SELECT held.ord FROM held)
-    AND NOT EXISTS (SELECT FROM held WHERE NOT held.same)
-    AND NOT $8::boolean
-  RETURNING id, accepted_at, run_at, deadline, priority, queue, type, concurrency_key
+  RETURNING id, accepted_at, greatest(run_at, accepted_at) AS ready_at, deadline, priority, queue, type, concurrency_key
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, priority, queue, type, concurrency_key)
-  SELECT greatest(a.run_at, a.accepted_at), a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
+  SELECT a.ready_at, a.id, a.deadline, a.priority, a.queue, a.type, a.concurrency_key
   FROM stored AS a
 ),
 woken AS MATERIALIZED (
-  SELECT pg_notify($28::text, ready.queue)
-  FROM (SELECT DISTINCT a.queue FROM stored AS a WHERE a.run_at <= a.accepted_at) AS ready
-  WHERE ready.queue = ANY ($29::text[])
+  SELECT pg_notify($27::text, w.queue)
+  FROM (SELECT unnest($28::text[]) AS queue) AS w
+  -- IS TRUE keeps this hashed too, instead of a join.
+  WHERE (w.queue IN (SELECT a.queue FROM stored AS a WHERE a.ready_at = a.accepted_at)) IS TRUE
 ),
 summary AS MATERIALIZED (
   SELECT
     (SELECT count(*) FROM fresh) AS wanted,
     settled.n AS made,
-    settled.at - clock.at > $30::bigint * interval '1 microsecond' AS waited
+    settled.at - clock.at > $29::bigint * interval '1 microsecond' AS waited
   FROM settled
   CROSS JOIN clock
 )
 SELECT
   0::bigint AS ord,
   s.wanted::bigint AS wanted, s.made::bigint AS made, (s.wanted > 0 AND s.waited)::boolean AS waited,
-  (CASE WHEN $31::boolean AND (s.made <> s.wanted OR s.wanted > 0 AND s.waited)
+  (CASE WHEN $30::boolean AND (s.made <> s.wanted OR s.wanted > 0 AND s.waited)
     THEN ('onceq waited for another transaction and asks again: ' || s.made::text)::bigint
     ELSE (SELECT count(*) FROM woken)
   END)::bigint AS wakes,
@@ -143,22 +168,15 @@ UNION ALL
 SELECT
   h.ord, 0, 0, false, 0,
   h.job_id::text, h.mode, h.dead,
-  CASE WHEN h.same AND NOT $8::boolean THEN NULL ELSE extract(epoch FROM h.expires_at)::text END,
+  CASE WHEN h.same AND NOT $24::boolean THEN NULL ELSE extract(epoch FROM h.expires_at)::text END,
   CASE WHEN h.same THEN NULL ELSE encode(h.fingerprint, 'hex') END
 FROM held AS h
 `
 
 type EnqueueManyParams struct {
-	BindHashes          [][]byte
-	BindOrds            []int64
-	BindJobIds          []string
 	BindModes           []int16
 	BindTtlsUs          []int64
 	BindScopes          []string
-	BindFingerprints    [][]byte
-	Refused             bool
-	Aliased             bool
-	JobIds              []string
 	RunAts              []string
 	Deadlines           []string
 	ExecutionTimeoutsUs []int64
@@ -172,9 +190,15 @@ type EnqueueManyParams struct {
 	ConcurrencyKeys     []string
 	Modes               []int16
 	Releases            []int16
+	KeyLengths          []int16
+	KeyAliases          []string
 	Scopes              []string
 	KeyPreviews         []string
-	KeyLengths          []int16
+	BindHashes          [][]byte
+	BindOrds            []int64
+	BindFingerprints    [][]byte
+	Refused             bool
+	JobIds              []pgtype.UUID
 	KeyHashes           [][]byte
 	Wake                string
 	WakeQueues          []string
@@ -200,14 +224,17 @@ type EnqueueManyRow struct {
 // bytewise: bindings are inserted, and so locked, in that one order, before any
 // job, so overlapping batches can wait for each other but never deadlock.
 //
-// bind has a row for each hash of the keyed requests (one each, or several while a
-// secret is rotated), in that order. The requests themselves are read once, into
-// the jobs; an array of defaults alone is sent empty. Membership is asked with IN,
-// which is hashed, so the work grows with the batch and not with its square. One clock reading classifies all. A live binding that another
-// request owns refuses the batch: nothing is
-// written. An expired one is taken over in its turn by the same INSERT. A batch
-// that the caller has found at odds with itself is sent as refused, so as to
-// learn which jobs own its keys.
+// The bind arrays have an element for each hash of the keyed requests (one each,
+// or several while a secret is rotated), in that order. Of all arrays but ids,
+// hashes, fingerprints and ords one element is sent where all are equal: it stands
+// for every row, so none may be NULL. Arrays are read in the SELECT list, where
+// PostgreSQL takes value by value from them; from functions in FROM it would make
+// a copy first. Membership is asked with IN, which is hashed, so the work grows
+// with the batch and not with its square. One clock reading classifies all. A live
+// binding that another request owns refuses the batch: nothing is written. An
+// expired one is taken over in its turn by the same INSERT. A batch that the caller
+// has found at odds with itself is sent as refused, so as to learn which jobs own
+// its keys.
 //
 // The first row (ord 0) is the summary: how many bindings were to be made and
 // how many were. Fewer made means that a race was lost to a transaction that
@@ -217,16 +244,9 @@ type EnqueueManyRow struct {
 // bindings that were found.
 func (q *Queries) EnqueueMany(ctx context.Context, arg EnqueueManyParams) ([]EnqueueManyRow, error) {
 	rows, err := q.db.Query(ctx, enqueueMany,
-		arg.BindHashes,
-		arg.BindOrds,
-		arg.BindJobIds,
 		arg.BindModes,
 		arg.BindTtlsUs,
 		arg.BindScopes,
-		arg.BindFingerprints,
-		arg.Refused,
-		arg.Aliased,
-		arg.JobIds,
 		arg.RunAts,
 		arg.Deadlines,
 		arg.ExecutionTimeoutsUs,
@@ -240,9 +260,15 @@ func (q *Queries) EnqueueMany(ctx context.Context, arg EnqueueManyParams) ([]Enq
 		arg.ConcurrencyKeys,
 		arg.Modes,
 		arg.Releases,
+		arg.KeyLengths,
+		arg.KeyAliases,
 		arg.Scopes,
 		arg.KeyPreviews,
-		arg.KeyLengths,
+		arg.BindHashes,
+		arg.BindOrds,
+		arg.BindFingerprints,
+		arg.Refused,
+		arg.JobIds,
 		arg.KeyHashes,
 		arg.Wake,
 		arg.WakeQueues,
@@ -281,19 +307,21 @@ func (q *Queries) EnqueueMany(ctx context.Context, arg EnqueueManyParams) ([]Enq
 const enqueueManyRepeats = `-- name: EnqueueManyRepeats :many
 SELECT
   r.ord::bigint AS ord, b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
-  (CASE WHEN b.fingerprint = r.fingerprint AND b.mode = r.mode THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
-  (CASE WHEN b.fingerprint = r.fingerprint AND b.mode = r.mode THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
-FROM ROWS FROM (
-  unnest($1::bytea[]), unnest($2::bytea[]), unnest($3::smallint[])
-) WITH ORDINALITY AS r (key_hash, fingerprint, mode, ord)
+  (CASE WHEN b.fingerprint = r.fingerprint AND b.mode = coalesce(r.mode, ($1::smallint[])[1]) THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
+  (CASE WHEN b.fingerprint = r.fingerprint AND b.mode = coalesce(r.mode, ($1::smallint[])[1]) THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+FROM (
+  SELECT
+    unnest($2::bytea[]) AS key_hash, unnest($3::bytea[]) AS fingerprint, unnest($1::smallint[]) AS mode,
+    generate_series(1, cardinality($2::bytea[])) AS ord
+) AS r
 CROSS JOIN LATERAL (SELECT o.accepted_at, o.expires_at, o.job_id, o.mode, o.dead, o.key_hash, o.scope, o.fingerprint FROM onceq.binding AS o WHERE o.key_hash = r.key_hash OFFSET 0) AS b
 WHERE b.expires_at > clock_timestamp()
 `
 
 type EnqueueManyRepeatsParams struct {
+	Modes        []int16
 	KeyHashes    [][]byte
 	Fingerprints [][]byte
-	Modes        []int16
 }
 
 type EnqueueManyRepeatsRow struct {
@@ -309,7 +337,7 @@ type EnqueueManyRepeatsRow struct {
 // It is sent first where the last requests were all repeats, and answers alone
 // when every key has one. OFFSET 0 keeps it a look-up by primary key for each.
 func (q *Queries) EnqueueManyRepeats(ctx context.Context, arg EnqueueManyRepeatsParams) ([]EnqueueManyRepeatsRow, error) {
-	rows, err := q.db.Query(ctx, enqueueManyRepeats, arg.KeyHashes, arg.Fingerprints, arg.Modes)
+	rows, err := q.db.Query(ctx, enqueueManyRepeats, arg.Modes, arg.KeyHashes, arg.Fingerprints)
 	if err != nil {
 		return nil, err
 	}

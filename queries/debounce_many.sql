@@ -38,14 +38,14 @@ WITH request AS MATERIALIZED (
     unnest(@priorities::smallint[]), unnest(@max_attempts::smallint[]), unnest(@queues::text[]), unnest(@types::text[]),
     unnest(@payloads::text[]), unnest(@retries::text[]), unnest(@tags::text[]), unnest(@concurrency_keys::text[]),
     unnest(@modes::smallint[]), unnest(@releases::smallint[]), unnest(@scopes::text[]), unnest(@key_previews::text[]),
-    unnest(@key_lengths::smallint[]), unnest(@key_hashes::bytea[]),
+    unnest(@key_lengths::smallint[]), unnest(@key_hashes::bytea[]), unnest(@key_aliases::text[]),
     unnest(@ttls_us::bigint[]), unnest(@follows_us::bigint[]), unnest(@follow_turns::integer[]), unnest(@digests::bytea[])
   ) WITH ORDINALITY AS r (
     job_id, run_at, deadline, execution_timeout_us,
     priority, max_attempts, queue, type,
     payload, retry, tags, concurrency_key,
     mode, release, scope, key_preview,
-    key_length, key_hash,
+    key_length, key_hash, key_aliases,
     ttl_us, follow_us, follow_turn, digests, ord)
 ),
 bind AS MATERIALIZED (
@@ -247,9 +247,7 @@ stored AS (
     a.priority, a.max_attempts, a.queue, a.type, a.payload::jsonb, nullif(a.retry, '')::jsonb, nullif(a.tags, '')::text[],
     nullif(a.concurrency_key, ''),
     nullif(a.mode, 0), CASE WHEN a.mode > 0 THEN a.release END, CASE WHEN a.mode > 0 THEN a.key_length END, CASE WHEN a.mode > 0 THEN a.key_hash END,
-    CASE WHEN @aliased::boolean AND a.mode > 0
-      THEN ARRAY(SELECT bind.key_hash FROM bind WHERE bind.ord = a.ord AND bind.key_hash <> a.key_hash)
-    END,
+    nullif(a.key_aliases, '')::bytea[],
     CASE WHEN a.mode > 0 THEN a.scope END, CASE WHEN a.mode > 0 THEN a.key_preview END
   FROM accepted AS a
 ),

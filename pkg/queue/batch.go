@@ -1,8 +1,6 @@
 package queue
 
 import (
-	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -98,9 +96,9 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 	if alone {
 		clear(b.short) // what it commits can't be looked at first
 	}
-	params, sent := b.params()
+	sent := b.sent()
 	if b.likelyRepeats() {
-		if results, err := b.repeats(ctx, q, params, sent); results != nil || err != nil {
+		if results, err := b.repeats(ctx, q, sent); results != nil || err != nil {
 			return results, err
 		}
 	}
@@ -108,6 +106,7 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 	if !alone {
 		wake = wake.uncommitted()
 	}
+	params := b.params(sent)
 	params.Alone = alone
 	params.Refused = b.refused
 	params.WakeQueues = wake.queues()
@@ -115,7 +114,6 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 	if len(b.series) > 0 {
 		return b.decideMixed(ctx, q, params, sent, wake)
 	}
-	thin(&params)
 	rows, err := q.EnqueueMany(ctx, params)
 	if err != nil {
 		wake.done(0, false)
@@ -128,7 +126,7 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 		return nil, err
 	}
 	if rows[0].Waited {
-		if err := q.RestartBindings(ctx, db.RestartBindingsParams{KeyHashes: params.BindHashes, JobIds: params.JobIds}); err != nil {
+		if err := q.RestartBindings(ctx, db.RestartBindingsParams{KeyHashes: params.BindHashes, JobIds: b.ids(sent)}); err != nil {
 			return nil, err
 		}
 	}
@@ -146,82 +144,13 @@ func (b *batch) readyQueues() []string {
 	return queues
 }
 
-// params are the leaders in the form of the statement, and their indexes.
-func (b *batch) params() (db.EnqueueManyParams, []int) {
-	var a db.EnqueueManyParams
-	var sent []int
-	var binds []bind
-	slack := maxSlack
-	for i, p := range b.requests {
-		slack = min(slack, p.slack())
-		if b.leader[i] != i {
-			continue
-		}
-		sent = append(sent, i)
-		if s := b.sends(i); s != nil {
-			p = s.folded()
-		}
-		r := p.request
-		a.JobIds = append(a.JobIds, p.id)
-		a.RunAts = append(a.RunAts, orEmpty(instantText(r.RunAt)))
-		a.Deadlines = append(a.Deadlines, orEmpty(instantText(r.Deadline)))
-		a.ExecutionTimeoutsUs = append(a.ExecutionTimeoutsUs, r.ExecutionTimeout.Microseconds())
-		a.Priorities = append(a.Priorities, int16(r.Priority))
-		a.MaxAttempts = append(a.MaxAttempts, int16(r.MaxAttempts))
-		a.Queues = append(a.Queues, r.Queue)
-		a.Types = append(a.Types, r.Type)
-		a.Payloads = append(a.Payloads, p.payload)
-		a.Retries = append(a.Retries, orEmpty(r.Retry.retryPolicy().stored()))
-		a.Tags = append(a.Tags, tagsText(r.Tags))
-		a.ConcurrencyKeys = append(a.ConcurrencyKeys, r.ConcurrencyKey)
-		a.Modes = append(a.Modes, int16(p.admission.mode))
-		a.Releases = append(a.Releases, int16(p.admission.release))
-		a.Scopes = append(a.Scopes, p.admission.scope)
-		a.KeyPreviews = append(a.KeyPreviews, p.key.Preview)
-		a.KeyLengths = append(a.KeyLengths, int16(p.key.Length))
-		a.KeyHashes = append(a.KeyHashes, p.hash())
-		for _, hash := range p.hashes {
-			binds = append(binds, bind{p, hash, int64(len(sent))})
-		}
-		a.Aliased = a.Aliased || len(p.hashes) > 1
-	}
-	a.SlackUs = slack.Microseconds()
-	addBinds(&a, binds)
-	return a, sent
-}
-
-// bind is one hash of a request that is sent at place ord.
-type bind struct {
-	p    *prepared
-	hash []byte
-	ord  int64
-}
-
-// addBinds adds the hashes in the order in which every statement locks them.
-func addBinds(a *db.EnqueueManyParams, binds []bind) {
-	slices.SortFunc(binds, func(x, y bind) int {
-		return cmp.Or(cmp.Compare(x.p.admission.scope, y.p.admission.scope), bytes.Compare(x.hash, y.hash))
-	})
-	a.BindHashes, a.BindOrds, a.BindJobIds, a.BindModes = [][]byte{}, []int64{}, []string{}, []int16{}
-	a.BindTtlsUs, a.BindScopes, a.BindFingerprints = []int64{}, []string{}, [][]byte{}
-	for _, x := range binds {
-		a.BindHashes = append(a.BindHashes, x.hash)
-		a.BindOrds = append(a.BindOrds, x.ord)
-		a.BindJobIds = append(a.BindJobIds, x.p.id)
-		a.BindModes = append(a.BindModes, int16(x.p.admission.mode))
-		a.BindTtlsUs = append(a.BindTtlsUs, x.p.admission.retention.Microseconds())
-		a.BindScopes = append(a.BindScopes, x.p.admission.scope)
-		a.BindFingerprints = append(a.BindFingerprints, x.p.fingerprint.stored())
-	}
-}
-
 // results reads the statement's answer: the summary, then the live bindings met
 // by the leaders in sent. It reports whether a job was made.
 func (b *batch) results(sent []int, rows []db.EnqueueManyRow) (results []Result, made bool, err error) {
-	met := make(map[int]held, len(rows)-1)
+	met := make([]held, len(b.requests))
 	for _, row := range rows[1:] {
 		i := sent[row.Ord-1]
-		met[i] = deciding(met, i, held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead, expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
+		met[i] = met[i].or(held{jobID: *row.HeldJobID, mode: row.HeldMode, dead: row.HeldDead, expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
 	}
 	if results, made, err = b.answers(met, nil); err != nil {
 		return nil, false, err
@@ -232,23 +161,24 @@ func (b *batch) results(sent []int, rows []db.EnqueueManyRow) (results []Result,
 	return results, made, nil
 }
 
-// answers are the results of all requests: met are the live bindings of leaders
-// that are not debounced, told what was said to those that are. It reports
+// answers are the results of all requests: met has the live bindings of leaders
+// that are not debounced, by their indexes, told what was said to those that are. It reports
 // whether a job was made that may be ready.
-func (b *batch) answers(met map[int]held, told map[int]Result) (results []Result, made bool, err error) {
+func (b *batch) answers(met []held, told map[int]Result) (results []Result, made bool, err error) {
 	results = make([]Result, len(b.requests))
 	nth := map[int]int{} // how many requests of a series were answered
 	var conflicts []error
 	for i, p := range b.requests {
 		first := b.leader[i]
-		h, isHeld := met[first]
 		var refused error
 		switch {
 		case b.series[first] != nil:
 			results[i] = b.sends(first).answer(nth[first], told[first])
 			nth[first]++
-		case isHeld:
-			results[i], refused = p.answer(i, h.asMetBy(p, b.requests[first]))
+		case met[first].jobID != "" && first == i:
+			results[i], refused = p.answer(i, met[i])
+		case met[first].jobID != "":
+			results[i], refused = p.answer(i, met[first].asMetBy(p, b.requests[first]))
 		case first == i:
 			results[i] = Result{JobID: JobID(p.id), Outcome: OutcomeAccepted}
 			made = true
@@ -276,26 +206,6 @@ func (b *batch) follow(i int) (Result, error) {
 		return Result{JobID: JobID(leader.id), Outcome: p.admission.mode.repeated()}, nil
 	}
 	return Result{}, &EnqueueIdempotencyConflictError{JobID: JobID(leader.id), Key: p.key, Fields: p.fingerprint.Diff(leader.fingerprint), Index: i, batch: true}
-}
-
-// thin empties the arrays that hold nothing but defaults: PostgreSQL takes them for
-// arrays of NULLs, and reading a long one costs it more than anything else that
-// these columns need.
-func thin(a *db.EnqueueManyParams) {
-	for _, texts := range []*[]string{&a.RunAts, &a.Deadlines, &a.Retries, &a.Tags, &a.ConcurrencyKeys} {
-		*texts = thinned(*texts)
-	}
-	a.ExecutionTimeoutsUs = thinned(a.ExecutionTimeoutsUs)
-	a.Priorities = thinned(a.Priorities)
-	a.Releases = thinned(a.Releases)
-}
-
-func thinned[T comparable](values []T) []T {
-	var zero T
-	if slices.ContainsFunc(values, func(v T) bool { return v != zero }) {
-		return values
-	}
-	return []T{}
 }
 
 func orEmpty(s *string) string {

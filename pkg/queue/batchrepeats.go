@@ -23,16 +23,19 @@ func (b *batch) likelyRepeats() bool {
 
 // repeats answers a batch whose keys all have a live binding, and gives no results
 // for any other.
-func (b *batch) repeats(ctx context.Context, q *db.Queries, a db.EnqueueManyParams, sent []int) ([]Result, error) {
-	params := db.EnqueueManyRepeatsParams{KeyHashes: a.KeyHashes, Modes: a.Modes, Fingerprints: make([][]byte, len(sent))}
+func (b *batch) repeats(ctx context.Context, q *db.Queries, sent []int) ([]Result, error) {
+	params := db.EnqueueManyRepeatsParams{KeyHashes: make([][]byte, len(sent)), Fingerprints: make([][]byte, len(sent))}
+	asked := make([]*prepared, len(sent))
 	for n, i := range sent {
-		params.Fingerprints[n] = b.requests[i].fingerprint.stored()
+		p := b.requests[i]
+		asked[n], params.KeyHashes[n], params.Fingerprints[n] = p, p.hashes[0], p.fingerprint.stored()
 	}
+	params.Modes = column(asked, (*prepared).storedMode)
 	rows, err := q.EnqueueManyRepeats(ctx, params)
 	if err != nil || len(rows) < len(sent) {
 		return nil, err
 	}
-	met := make(map[int]held, len(rows))
+	met := make([]held, len(b.requests))
 	for _, row := range rows {
 		met[sent[row.Ord-1]] = held{jobID: row.HeldJobID, mode: &row.HeldMode, dead: &row.HeldDead,
 			expiresAt: orNil(row.HeldExpiresAt), fingerprint: orNil(row.HeldFingerprint)}

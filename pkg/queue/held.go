@@ -10,7 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// held is a live binding that a request met.
+// held is a live binding that a request met; without a job id it is none.
 type held struct {
 	jobID       string
 	mode        *int16
@@ -61,6 +61,16 @@ func (p *prepared) answer(index int, h held) (Result, error) {
 		return Result{}, err
 	}
 	return Result{}, &EnqueueIdempotencyConflictError{JobID: res.JobID, Key: p.key, Fields: fields, ExpiresAt: until, Index: max(index, 0), batch: index >= 0}
+}
+
+// or is the binding that decides, of two that one request has met: while a secret
+// is rotated one key can stand under several hashes, and one that differs decides.
+// The zero value stands for none.
+func (h held) or(other held) held {
+	if h.jobID != "" && (h.fingerprint != nil || other.fingerprint == nil) {
+		return h
+	}
+	return other
 }
 
 // asMetBy is the same binding as a later request of a batch meets it, after the

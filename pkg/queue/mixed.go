@@ -26,20 +26,22 @@ func (b *batch) decideMixed(ctx context.Context, q *db.Queries, plain db.Enqueue
 		return nil, err
 	}
 	if rows[0].Waited {
-		err = q.RestartWindows(ctx, db.RestartWindowsParams{KeyHashes: plain.BindHashes, JobIds: plain.JobIds})
+		err = q.RestartWindows(ctx, db.RestartWindowsParams{KeyHashes: plain.BindHashes, JobIds: b.ids(sent)})
 	}
 	return results, err
 }
 
 func (b *batch) mixedParams(a db.EnqueueManyParams, sent []int) db.DebounceManyParams {
+	n, binds := len(sent), len(a.BindOrds)
 	m := db.DebounceManyParams{
-		JobIds: a.JobIds, RunAts: a.RunAts, Deadlines: a.Deadlines, ExecutionTimeoutsUs: a.ExecutionTimeoutsUs, Priorities: a.Priorities,
-		MaxAttempts: a.MaxAttempts, Queues: a.Queues, Types: a.Types, Payloads: a.Payloads, Retries: a.Retries, Tags: a.Tags,
-		ConcurrencyKeys: a.ConcurrencyKeys, Modes: a.Modes, Releases: a.Releases, Scopes: a.Scopes, KeyPreviews: a.KeyPreviews,
-		KeyLengths: a.KeyLengths, KeyHashes: a.KeyHashes,
-		BindHashes: a.BindHashes, BindOrds: a.BindOrds, BindJobIds: a.BindJobIds, BindModes: a.BindModes, BindTtlsUs: a.BindTtlsUs,
-		BindScopes: a.BindScopes, BindFingerprints: a.BindFingerprints,
-		Refused: a.Refused, Aliased: a.Aliased, Wake: a.Wake, WakeQueues: a.WakeQueues, SlackUs: a.SlackUs, Alone: a.Alone,
+		JobIds: b.ids(sent), RunAts: whole(a.RunAts, n), Deadlines: whole(a.Deadlines, n), ExecutionTimeoutsUs: whole(a.ExecutionTimeoutsUs, n),
+		Priorities: whole(a.Priorities, n), MaxAttempts: whole(a.MaxAttempts, n), Queues: whole(a.Queues, n), Types: whole(a.Types, n),
+		Payloads: whole(a.Payloads, n), Retries: whole(a.Retries, n), Tags: whole(a.Tags, n), ConcurrencyKeys: whole(a.ConcurrencyKeys, n),
+		Modes: whole(a.Modes, n), Releases: whole(a.Releases, n), Scopes: whole(a.Scopes, n), KeyPreviews: whole(a.KeyPreviews, n),
+		KeyLengths: whole(a.KeyLengths, n), KeyHashes: a.KeyHashes, KeyAliases: whole(a.KeyAliases, n),
+		BindHashes: a.BindHashes, BindOrds: a.BindOrds, BindModes: whole(a.BindModes, binds), BindTtlsUs: whole(a.BindTtlsUs, binds),
+		BindScopes: whole(a.BindScopes, binds), BindFingerprints: a.BindFingerprints,
+		Refused: a.Refused, Wake: a.Wake, WakeQueues: a.WakeQueues, SlackUs: a.SlackUs, Alone: a.Alone,
 	}
 	none := &series{followAt: -1}
 	for _, i := range sent {
@@ -53,7 +55,9 @@ func (b *batch) mixedParams(a db.EnqueueManyParams, sent []int) db.DebounceManyP
 		m.Digests = append(m.Digests, s.digests())
 	}
 	for _, ord := range a.BindOrds {
-		s := b.sends(sent[ord-1])
+		i := sent[ord-1]
+		m.BindJobIds = append(m.BindJobIds, b.requests[i].id)
+		s := b.sends(i)
 		if s == nil {
 			s = none
 		}
@@ -94,13 +98,13 @@ func (b *batch) sends(i int) *series {
 // read sorts the answer's rows: the live bindings met by leaders that are not
 // debounced, what is said to those that are, and how old the bindings are of
 // those that have to be cut short.
-func (b *batch) read(sent []int, rows []db.DebounceManyRow) (met map[int]held, told map[int]Result, ages map[int]time.Duration) {
-	met, told, ages = map[int]held{}, map[int]Result{}, map[int]time.Duration{}
+func (b *batch) read(sent []int, rows []db.DebounceManyRow) (met []held, told map[int]Result, ages map[int]time.Duration) {
+	met, told, ages = make([]held, len(b.requests)), map[int]Result{}, map[int]time.Duration{}
 	for _, row := range rows {
 		i := sent[row.Ord-1]
 		switch row.Answer {
 		case "held":
-			met[i] = deciding(met, i, held{jobID: row.HeldJobID, mode: &row.HeldMode, dead: &row.HeldDead,
+			met[i] = met[i].or(held{jobID: row.HeldJobID, mode: &row.HeldMode, dead: &row.HeldDead,
 				expiresAt: row.HeldExpiresAt, fingerprint: row.HeldFingerprint})
 		case "cut":
 			ages[i] = time.Duration(row.AgeUs) * time.Microsecond
@@ -111,14 +115,4 @@ func (b *batch) read(sent []int, rows []db.DebounceManyRow) (met map[int]held, t
 		}
 	}
 	return met, told, ages
-}
-
-// deciding is the binding that decides, of those that one request has met: while
-// a secret is rotated one key can stand under several hashes, and one that
-// differs decides.
-func deciding(met map[int]held, i int, h held) held {
-	if before, ok := met[i]; ok && (before.fingerprint != nil || h.fingerprint == nil) {
-		return before
-	}
-	return h
 }

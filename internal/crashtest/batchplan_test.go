@@ -1,0 +1,120 @@
+//go:build unix
+
+package crashtest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/internal/pgtest"
+	"github.com/onceq/onceq/pkg/queue"
+)
+
+// step is a part of what EXPLAIN tells of a plan, with the rows that went through it.
+type step struct {
+	Type     string  `json:"Node Type"`
+	Relation string  `json:"Relation Name"`
+	Loops    float64 `json:"Actual Loops"`
+	Rows     float64 `json:"Actual Rows"`
+	Filtered float64 `json:"Rows Removed by Filter"`
+	Unjoined float64 `json:"Rows Removed by Join Filter"`
+	Plans    []step
+}
+
+// work is how many rows all parts handled; whole are the tables read from end to end.
+func (s step) work() (rows float64, whole []string) {
+	rows = s.Loops * (s.Rows + s.Filtered + s.Unjoined)
+	if s.Type == "Seq Scan" && s.Loops > 0 {
+		whole = append(whole, s.Relation)
+	}
+	for _, part := range s.Plans {
+		more, also := part.work()
+		rows, whole = rows+more, append(whole, also...)
+	}
+	return rows, whole
+}
+
+// A batch finds its keys by the index and does a few things for each row, not for
+// each pair, also by a plan that was made for any arguments while the tables were
+// empty.
+func TestClient_batchPlan(t *testing.T) {
+	t.Parallel()
+	const n, strangers, most = 1000, 50_000, 30 * 1000
+	pool := pgtest.New(t)
+	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	w := &session{conn: conn}
+	execute(t, conn, "SET plan_cache_mode = force_generic_plan")
+
+	run := func(when string, s sent) {
+		t.Helper()
+		text := scan[string](t, conn, "EXPLAIN (ANALYZE, FORMAT JSON) "+w.call(t, s, s.args))
+		var plans []struct{ Plan step }
+		if err := json.Unmarshal([]byte(text), &plans); err != nil {
+			t.Fatal(err)
+		}
+		rows, whole := plans[0].Plan.work()
+		t.Logf("%s: %s handles %.0f rows for %d requests", when, s.name, rows, n)
+		if rows > most || len(whole) > 0 {
+			t.Errorf("%s: %s handles %.0f rows for %d requests, want at most %d, and reads whole %q", when, s.name, rows, n, most, whole)
+		}
+	}
+	many := func(first int) []queue.Request {
+		reqs := make([]queue.Request, n)
+		for i := range reqs {
+			// A queue each, so that all of them are to be woken.
+			reqs[i] = queue.Request{Type: "t", Queue: fmt.Sprint("q", first+i), Admission: queue.Idempotency{Key: fmt.Sprint(first + i)}}
+		}
+		return reqs
+	}
+	first := batchSent(t, pool, many(0))
+	execute(t, conn, "PREPARE "+first.name+" AS "+first.sql)
+	run("empty", first)
+
+	execute(t, pool, `INSERT INTO onceq.binding (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
+		SELECT now(), now() + interval '1 day', gen_random_uuid(), 1, sha256(n::text::bytea), 'default', '\x01' FROM generate_series(1, $1) AS n`, strangers)
+	run("among strangers", batchSent(t, pool, many(n)))
+	run("half of it known", batchSent(t, pool, many(n+n/2)))
+	execute(t, pool, `UPDATE onceq.binding SET expires_at = now() WHERE fingerprint <> '\x01'`)
+	run("all of it expired", batchSent(t, pool, many(0)))
+
+	watched, tap := tapped(t, pool)
+	c := newClient(t, watched)
+	for range 2 {
+		if _, err := c.EnqueueMany(t.Context(), many(0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := tap.await(t, "EnqueueManyRepeats")
+	execute(t, conn, "PREPARE "+look.name+" AS "+look.sql)
+	run("repeated", look)
+	if jobs := scan[int](t, pool, `SELECT count(*) FROM onceq.job`); jobs != 3*n+n/2 {
+		t.Errorf("the batches made %d jobs, want %d", jobs, 3*n+n/2)
+	}
+}
+
+// batchSent is the statement that a client would send for a batch, with a slack
+// that no machine's load uses up.
+func batchSent(t *testing.T, pool *pgxpool.Pool, reqs []queue.Request) sent {
+	t.Helper()
+	cut, tap := tapped(t, pool, "EnqueueMany")
+	if _, err := newClient(t, cut).EnqueueMany(t.Context(), reqs); err == nil {
+		t.Fatal("a statement that was cut off was answered")
+	}
+	s := tap.await(t, "EnqueueMany")
+	for i, arg := range s.args {
+		if arg == (250 * time.Millisecond).Microseconds() {
+			s.args[i] = time.Hour.Microseconds()
+		}
+	}
+	return s
+}
