@@ -58,6 +58,12 @@ head AS MATERIALIZED (
   -- The levels come in order and one after the other, so this takes from the highest.
   LIMIT (SELECT room.n FROM room)
 ),
+reached AS MATERIALIZED (
+  SELECT h.priority, h.ready_at
+  FROM head AS h
+  ORDER BY h.priority, h.ready_at DESC
+  LIMIT 1
+),
 key AS MATERIALIZED (
   SELECT k.key
   FROM ROWS FROM (unnest($5::text[])) AS k (key)
@@ -142,13 +148,14 @@ SELECT
     ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
   END)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
+  coalesce((chosen.priority, (SELECT reached.ready_at FROM reached)) < ((SELECT reached.priority FROM reached), chosen.ready_at), false)::boolean AS beyond,
   false AS again, false AS held_back
 FROM chosen
 CROSS JOIN LATERAL (SELECT o.id, o.accepted_at, o.run_at, o.deadline, o.execution_timeout, o.priority, o.max_attempts, o.key_mode, o.key_release, o.key_length, o.queue, o.type, o.payload, o.retry, o.tags, o.concurrency_key, o.key_hash, o.key_aliases, o.key_scope, o.key_preview FROM onceq.job AS o WHERE o.id = chosen.job_id OFFSET 0) AS j
 WHERE (chosen.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 UNION ALL
 SELECT
-  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint, false,
   room.missed OR (SELECT count(*) FROM head) >= room.n AND (SELECT count(*) FROM claimed) < room.n,
   room.n < $2::bigint
 FROM room
@@ -183,6 +190,7 @@ type ClaimJobsRow struct {
 	DeadlineInUs       int64
 	Retry              string
 	KeyRelease         int16
+	Beyond             bool
 	Again              bool
 	HeldBack           bool
 }
@@ -214,6 +222,9 @@ type ClaimJobsRow struct {
 //
 // Which of the chosen were claimed is asked with IN ... IS TRUE, which is hashed:
 // joins would compare all with all, since the planner expects one row of each.
+//
+// beyond tells of a job that lies behind the last of head: its key led to it, and
+// what lies before it has not been looked at.
 //
 // A last row without a job comes with a claim that took less than it was asked
 // for: again tells that another look will find more (the first jobs had a few
@@ -253,6 +264,7 @@ func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJo
 			&i.DeadlineInUs,
 			&i.Retry,
 			&i.KeyRelease,
+			&i.Beyond,
 			&i.Again,
 			&i.HeldBack,
 		); err != nil {
@@ -319,13 +331,13 @@ SELECT
     ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
   END)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
-  false AS again, false AS held_back
+  false AS beyond, false AS again, false AS held_back
 FROM head AS h
 CROSS JOIN LATERAL (SELECT o.id, o.accepted_at, o.run_at, o.deadline, o.execution_timeout, o.priority, o.max_attempts, o.key_mode, o.key_release, o.key_length, o.queue, o.type, o.payload, o.retry, o.tags, o.concurrency_key, o.key_hash, o.key_aliases, o.key_scope, o.key_preview FROM onceq.job AS o WHERE o.id = h.job_id OFFSET 0) AS j
 WHERE h.concurrency_key IS NULL
 UNION ALL
 SELECT
-  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint, false,
   room.n = 0 OR EXISTS (SELECT FROM head AS h WHERE h.concurrency_key IS NOT NULL),
   false
 FROM room
@@ -358,6 +370,7 @@ type ClaimPlainRow struct {
 	DeadlineInUs       int64
 	Retry              string
 	KeyRelease         int16
+	Beyond             bool
 	Again              bool
 	HeldBack           bool
 }
@@ -404,6 +417,7 @@ func (q *Queries) ClaimPlain(ctx context.Context, arg ClaimPlainParams) ([]Claim
 			&i.DeadlineInUs,
 			&i.Retry,
 			&i.KeyRelease,
+			&i.Beyond,
 			&i.Again,
 			&i.HeldBack,
 		); err != nil {

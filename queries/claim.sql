@@ -27,6 +27,9 @@
 -- Which of the chosen were claimed is asked with IN ... IS TRUE, which is hashed:
 -- joins would compare all with all, since the planner expects one row of each.
 --
+-- beyond tells of a job that lies behind the last of head: its key led to it, and
+-- what lies before it has not been looked at.
+--
 -- A last row without a job comes with a claim that took less than it was asked
 -- for: again tells that another look will find more (the first jobs had a few
 -- keys between them, or it was not this claim's turn), held_back that the queue
@@ -77,6 +80,12 @@ head AS MATERIALIZED (
   ) AS c
   -- The levels come in order and one after the other, so this takes from the highest.
   LIMIT (SELECT room.n FROM room)
+),
+reached AS MATERIALIZED (
+  SELECT h.priority, h.ready_at
+  FROM head AS h
+  ORDER BY h.priority, h.ready_at DESC
+  LIMIT 1
 ),
 key AS MATERIALIZED (
   SELECT k.key
@@ -162,13 +171,14 @@ SELECT
     ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
   END)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
+  coalesce((chosen.priority, (SELECT reached.ready_at FROM reached)) < ((SELECT reached.priority FROM reached), chosen.ready_at), false)::boolean AS beyond,
   false AS again, false AS held_back
 FROM chosen
 CROSS JOIN LATERAL (SELECT o.* FROM onceq.job AS o WHERE o.id = chosen.job_id OFFSET 0) AS j
 WHERE (chosen.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 UNION ALL
 SELECT
-  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint, false,
   room.missed OR (SELECT count(*) FROM head) >= room.n AND (SELECT count(*) FROM claimed) < room.n,
   room.n < @most::bigint
 FROM room
@@ -237,13 +247,13 @@ SELECT
     ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
   END)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
-  false AS again, false AS held_back
+  false AS beyond, false AS again, false AS held_back
 FROM head AS h
 CROSS JOIN LATERAL (SELECT o.* FROM onceq.job AS o WHERE o.id = h.job_id OFFSET 0) AS j
 WHERE h.concurrency_key IS NULL
 UNION ALL
 SELECT
-  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint, false,
   room.n = 0 OR EXISTS (SELECT FROM head AS h WHERE h.concurrency_key IS NOT NULL),
   false
 FROM room
