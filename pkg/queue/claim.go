@@ -104,6 +104,7 @@ func (s *source) room(more bool) (free int, keys []string) {
 // run claims and starts jobs until ctx ends.
 func (s *source) run(ctx context.Context) {
 	failures := 0
+	limit := maxClaim
 	more := false // the last claim left work that this worker may take
 	for ctx.Err() == nil {
 		free, keys := s.room(more)
@@ -115,9 +116,11 @@ func (s *source) run(ctx context.Context) {
 			s.wait(ctx, s.w.cfg.PollInterval)
 			continue
 		}
-		asked := min(free, maxClaim)
+		asked := min(free, limit)
 		got, again, err := s.claim(ctx, asked, keys)
 		if err != nil {
+			// Its payloads may have been too much for the time that it has.
+			limit = max(1, asked/2)
 			if ctx.Err() == nil {
 				failures++
 				s.w.log.Warn("claim failed", "queue", s.queue, "error", err)
@@ -126,6 +129,7 @@ func (s *source) run(ctx context.Context) {
 			continue
 		}
 		failures = 0
+		limit = min(maxClaim, limit+limit/8+1)
 		if more = got == asked || again; more {
 			if got == 0 {
 				s.gather(ctx, rand.N(2*gatherFor)) // others are at it
