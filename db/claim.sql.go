@@ -76,16 +76,25 @@ keyed AS MATERIALIZED (
   SELECT c.place, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key
   FROM key AS k
   CROSS JOIN LATERAL (
-    SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
-    FROM onceq.pending AS p
-    WHERE p.queue = $1::text
-      AND p.concurrency_key = k.key
-      AND p.ready_at <= (SELECT room.at FROM room)
-      AND p.type = ANY ($4::text[])
-      AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
-    ORDER BY p.priority DESC, p.ready_at, p.job_id
+    SELECT l.place, l.job_id, l.priority, l.ready_at, l.attempt, l.fence, l.deadline, l.concurrency_key
+    FROM (
+      SELECT p.ctid::tid AS place
+      FROM onceq.pending AS p
+      WHERE p.queue = $1::text
+        AND p.concurrency_key = k.key
+        AND p.ready_at <= (SELECT room.at FROM room)
+        AND p.type = ANY ($4::text[])
+        AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
+      ORDER BY p.priority DESC, p.ready_at, p.job_id
+      LIMIT (SELECT room.per_key + $6::integer FROM room)
+    ) AS first
+    CROSS JOIN LATERAL (
+      SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+      FROM onceq.pending AS p
+      WHERE p.ctid = first.place
+      FOR UPDATE SKIP LOCKED
+    ) AS l
     LIMIT (SELECT least(room.n, room.per_key) FROM room)
-    FOR UPDATE SKIP LOCKED
   ) AS c
 ),
 candidate AS MATERIALIZED (
@@ -117,8 +126,8 @@ chosen AS MATERIALIZED (
 claimed AS (
   INSERT INTO onceq.running AS r (claimed_at, lease_until, deadline, job_id, fence, attempt, slot, queue, worker_id, concurrency_key)
   SELECT
-    clock.at, clock.at + $6::bigint * interval '1 microsecond', c.deadline, c.job_id, c.fence + 1, c.attempt + 1,
-    c.slot, $1::text, $7::text, c.concurrency_key
+    clock.at, clock.at + $7::bigint * interval '1 microsecond', c.deadline, c.job_id, c.fence + 1, c.attempt + 1,
+    c.slot, $1::text, $8::text, c.concurrency_key
   FROM chosen AS c
   CROSS JOIN LATERAL (SELECT clock_timestamp() AS at WHERE c.job_id IS NOT NULL) AS clock
   WHERE num_nulls(c.concurrency_key, c.slot) IN (0, 2)
@@ -169,6 +178,7 @@ type ClaimJobsParams struct {
 	Floors    []time.Time
 	Types     []string
 	FreedKeys []string
+	Ahead     int32
 	LeaseUs   int64
 	WorkerID  string
 }
@@ -211,7 +221,9 @@ type ClaimJobsRow struct {
 // job stays where it is. Slots are taken in one order, so claims can't deadlock.
 // freed_keys are keys that this worker has just freed a slot of: their next jobs
 // may lie below the floor. Whichever way a key comes up, its first jobs are
-// taken, so that a key keeps its order even where workers' floors differ.
+// taken, so that a key keeps its order even where workers' floors differ. Another
+// claim's head can hold hundreds of a key's jobs locked, and will take the first:
+// at most so many as ahead says are passed by.
 //
 // In a queue with a cap the claims take turns on the queue's row. A claim whose
 // snapshot did not see the last turn (the versions differ) can't count and takes
@@ -237,6 +249,7 @@ func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJo
 		arg.Floors,
 		arg.Types,
 		arg.FreedKeys,
+		arg.Ahead,
 		arg.LeaseUs,
 		arg.WorkerID,
 	)

@@ -15,7 +15,9 @@
 -- job stays where it is. Slots are taken in one order, so claims can't deadlock.
 -- freed_keys are keys that this worker has just freed a slot of: their next jobs
 -- may lie below the floor. Whichever way a key comes up, its first jobs are
--- taken, so that a key keeps its order even where workers' floors differ.
+-- taken, so that a key keeps its order even where workers' floors differ. Another
+-- claim's head can hold hundreds of a key's jobs locked, and will take the first:
+-- at most so many as ahead says are passed by.
 --
 -- In a queue with a cap the claims take turns on the queue's row. A claim whose
 -- snapshot did not see the last turn (the versions differ) can't count and takes
@@ -99,16 +101,25 @@ keyed AS MATERIALIZED (
   SELECT c.*
   FROM key AS k
   CROSS JOIN LATERAL (
-    SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
-    FROM onceq.pending AS p
-    WHERE p.queue = @queue::text
-      AND p.concurrency_key = k.key
-      AND p.ready_at <= (SELECT room.at FROM room)
-      AND p.type = ANY (@types::text[])
-      AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
-    ORDER BY p.priority DESC, p.ready_at, p.job_id
+    SELECT l.*
+    FROM (
+      SELECT p.ctid::tid AS place
+      FROM onceq.pending AS p
+      WHERE p.queue = @queue::text
+        AND p.concurrency_key = k.key
+        AND p.ready_at <= (SELECT room.at FROM room)
+        AND p.type = ANY (@types::text[])
+        AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
+      ORDER BY p.priority DESC, p.ready_at, p.job_id
+      LIMIT (SELECT room.per_key + @ahead::integer FROM room)
+    ) AS first
+    CROSS JOIN LATERAL (
+      SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+      FROM onceq.pending AS p
+      WHERE p.ctid = first.place
+      FOR UPDATE SKIP LOCKED
+    ) AS l
     LIMIT (SELECT least(room.n, room.per_key) FROM room)
-    FOR UPDATE SKIP LOCKED
   ) AS c
 ),
 candidate AS MATERIALIZED (

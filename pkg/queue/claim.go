@@ -15,6 +15,9 @@ const (
 	// wholeClaims is how many claims ClaimJobs makes, once one was its, before
 	// ClaimPlain is tried again.
 	wholeClaims = 16
+	// leastAhead is how many of a key's first jobs a claim passes by where others
+	// have them locked: claims that are under way, mostly.
+	leastAhead = 8
 	// sweepInterval is how often a claim looks below its floors, for jobs that
 	// became visible late: those of long transactions, and handed back ones.
 	sweepInterval = 2 * time.Second
@@ -47,10 +50,11 @@ type source struct {
 	swept  time.Time
 	sweep  time.Duration // what the last one took
 	whole  int           // claims to come that are made by ClaimJobs
+	ahead  int32         // as leastAhead; more while claims come back empty for it
 }
 
 func newSource(w *Worker, queue string, capacity int) *source {
-	return &source{w: w, queue: queue, capacity: capacity, freed: map[string]bool{}, wake: make(chan struct{}, 1)}
+	return &source{w: w, queue: queue, capacity: capacity, freed: map[string]bool{}, wake: make(chan struct{}, 1), ahead: leastAhead}
 }
 
 // nudge makes the source look again soon. It never blocks.
@@ -198,6 +202,11 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	if missed {
 		s.nudge() // a job ended while this claim was on its way
 	}
+	if len(rows) == 0 && again {
+		s.ahead = min(2*s.ahead, maxClaim)
+	} else {
+		s.ahead = leastAhead
+	}
 	s.start(rows, now, ctx.Err() != nil)
 	if len(rows) == most {
 		s.floors.follow(rows)
@@ -209,7 +218,7 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 // ClaimJobs.
 func (s *source) ask(ctx context.Context, most int, keys []string) ([]db.ClaimJobsRow, error) {
 	params := db.ClaimJobsParams{
-		Queue: s.queue, Most: int64(most), Floors: s.floors[:], Types: s.w.types, FreedKeys: keys,
+		Queue: s.queue, Most: int64(most), Floors: s.floors[:], Types: s.w.types, FreedKeys: keys, Ahead: s.ahead,
 		LeaseUs: s.w.cfg.Lease.Microseconds(), WorkerID: s.w.cfg.ID,
 	}
 	if s.whole == 0 && len(keys) == 0 {
