@@ -58,6 +58,12 @@ head AS MATERIALIZED (
   -- The levels come in order and one after the other, so this takes from the highest.
   LIMIT (SELECT room.n FROM room)
 ),
+reached AS MATERIALIZED (
+  SELECT h.priority, h.ready_at
+  FROM head AS h
+  ORDER BY h.priority, h.ready_at DESC
+  LIMIT 1
+),
 key AS MATERIALIZED (
   SELECT k.key
   FROM ROWS FROM (unnest($5::text[])) AS k (key)
@@ -70,16 +76,25 @@ keyed AS MATERIALIZED (
   SELECT c.place, c.job_id, c.priority, c.ready_at, c.attempt, c.fence, c.deadline, c.concurrency_key
   FROM key AS k
   CROSS JOIN LATERAL (
-    SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
-    FROM onceq.pending AS p
-    WHERE p.queue = $1::text
-      AND p.concurrency_key = k.key
-      AND p.ready_at <= (SELECT room.at FROM room)
-      AND p.type = ANY ($4::text[])
-      AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
-    ORDER BY p.priority DESC, p.ready_at, p.job_id
+    SELECT l.place, l.job_id, l.priority, l.ready_at, l.attempt, l.fence, l.deadline, l.concurrency_key
+    FROM (
+      SELECT p.ctid::tid AS place
+      FROM onceq.pending AS p
+      WHERE p.queue = $1::text
+        AND p.concurrency_key = k.key
+        AND p.ready_at <= (SELECT room.at FROM room)
+        AND p.type = ANY ($4::text[])
+        AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
+      ORDER BY p.priority DESC, p.ready_at, p.job_id
+      LIMIT (SELECT room.per_key + $6::integer FROM room)
+    ) AS first
+    CROSS JOIN LATERAL (
+      SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+      FROM onceq.pending AS p
+      WHERE p.ctid = first.place
+      FOR UPDATE SKIP LOCKED
+    ) AS l
     LIMIT (SELECT least(room.n, room.per_key) FROM room)
-    FOR UPDATE SKIP LOCKED
   ) AS c
 ),
 candidate AS MATERIALIZED (
@@ -111,8 +126,8 @@ chosen AS MATERIALIZED (
 claimed AS (
   INSERT INTO onceq.running AS r (claimed_at, lease_until, deadline, job_id, fence, attempt, slot, queue, worker_id, concurrency_key)
   SELECT
-    clock.at, clock.at + $6::bigint * interval '1 microsecond', c.deadline, c.job_id, c.fence + 1, c.attempt + 1,
-    c.slot, $1::text, $7::text, c.concurrency_key
+    clock.at, clock.at + $7::bigint * interval '1 microsecond', c.deadline, c.job_id, c.fence + 1, c.attempt + 1,
+    c.slot, $1::text, $8::text, c.concurrency_key
   FROM chosen AS c
   CROSS JOIN LATERAL (SELECT clock_timestamp() AS at WHERE c.job_id IS NOT NULL) AS clock
   WHERE num_nulls(c.concurrency_key, c.slot) IN (0, 2)
@@ -142,13 +157,14 @@ SELECT
     ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
   END)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
+  coalesce((chosen.priority, (SELECT reached.ready_at FROM reached)) < ((SELECT reached.priority FROM reached), chosen.ready_at), false)::boolean AS beyond,
   false AS again, false AS held_back
 FROM chosen
 CROSS JOIN LATERAL (SELECT o.id, o.accepted_at, o.run_at, o.deadline, o.execution_timeout, o.priority, o.max_attempts, o.key_mode, o.key_release, o.key_length, o.queue, o.type, o.payload, o.retry, o.tags, o.concurrency_key, o.key_hash, o.key_aliases, o.key_scope, o.key_preview FROM onceq.job AS o WHERE o.id = chosen.job_id OFFSET 0) AS j
 WHERE (chosen.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 UNION ALL
 SELECT
-  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint, false,
   room.missed OR (SELECT count(*) FROM head) >= room.n AND (SELECT count(*) FROM claimed) < room.n,
   room.n < $2::bigint
 FROM room
@@ -162,6 +178,7 @@ type ClaimJobsParams struct {
 	Floors    []time.Time
 	Types     []string
 	FreedKeys []string
+	Ahead     int32
 	LeaseUs   int64
 	WorkerID  string
 }
@@ -183,6 +200,7 @@ type ClaimJobsRow struct {
 	DeadlineInUs       int64
 	Retry              string
 	KeyRelease         int16
+	Beyond             bool
 	Again              bool
 	HeldBack           bool
 }
@@ -203,7 +221,9 @@ type ClaimJobsRow struct {
 // job stays where it is. Slots are taken in one order, so claims can't deadlock.
 // freed_keys are keys that this worker has just freed a slot of: their next jobs
 // may lie below the floor. Whichever way a key comes up, its first jobs are
-// taken, so that a key keeps its order even where workers' floors differ.
+// taken, so that a key keeps its order even where workers' floors differ. Another
+// claim's head can hold hundreds of a key's jobs locked, and will take the first:
+// at most so many as ahead says are passed by.
 //
 // In a queue with a cap the claims take turns on the queue's row. A claim whose
 // snapshot did not see the last turn (the versions differ) can't count and takes
@@ -214,6 +234,9 @@ type ClaimJobsRow struct {
 //
 // Which of the chosen were claimed is asked with IN ... IS TRUE, which is hashed:
 // joins would compare all with all, since the planner expects one row of each.
+//
+// beyond tells of a job that lies behind the last of head: its key led to it, and
+// what lies before it has not been looked at.
 //
 // A last row without a job comes with a claim that took less than it was asked
 // for: again tells that another look will find more (the first jobs had a few
@@ -226,6 +249,7 @@ func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJo
 		arg.Floors,
 		arg.Types,
 		arg.FreedKeys,
+		arg.Ahead,
 		arg.LeaseUs,
 		arg.WorkerID,
 	)
@@ -253,6 +277,7 @@ func (q *Queries) ClaimJobs(ctx context.Context, arg ClaimJobsParams) ([]ClaimJo
 			&i.DeadlineInUs,
 			&i.Retry,
 			&i.KeyRelease,
+			&i.Beyond,
 			&i.Again,
 			&i.HeldBack,
 		); err != nil {
@@ -319,13 +344,13 @@ SELECT
     ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
   END)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
-  false AS again, false AS held_back
+  false AS beyond, false AS again, false AS held_back
 FROM head AS h
 CROSS JOIN LATERAL (SELECT o.id, o.accepted_at, o.run_at, o.deadline, o.execution_timeout, o.priority, o.max_attempts, o.key_mode, o.key_release, o.key_length, o.queue, o.type, o.payload, o.retry, o.tags, o.concurrency_key, o.key_hash, o.key_aliases, o.key_scope, o.key_preview FROM onceq.job AS o WHERE o.id = h.job_id OFFSET 0) AS j
 WHERE h.concurrency_key IS NULL
 UNION ALL
 SELECT
-  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint, false,
   room.n = 0 OR EXISTS (SELECT FROM head AS h WHERE h.concurrency_key IS NOT NULL),
   false
 FROM room
@@ -358,6 +383,7 @@ type ClaimPlainRow struct {
 	DeadlineInUs       int64
 	Retry              string
 	KeyRelease         int16
+	Beyond             bool
 	Again              bool
 	HeldBack           bool
 }
@@ -404,6 +430,7 @@ func (q *Queries) ClaimPlain(ctx context.Context, arg ClaimPlainParams) ([]Claim
 			&i.DeadlineInUs,
 			&i.Retry,
 			&i.KeyRelease,
+			&i.Beyond,
 			&i.Again,
 			&i.HeldBack,
 		); err != nil {

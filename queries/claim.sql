@@ -15,7 +15,9 @@
 -- job stays where it is. Slots are taken in one order, so claims can't deadlock.
 -- freed_keys are keys that this worker has just freed a slot of: their next jobs
 -- may lie below the floor. Whichever way a key comes up, its first jobs are
--- taken, so that a key keeps its order even where workers' floors differ.
+-- taken, so that a key keeps its order even where workers' floors differ. Another
+-- claim's head can hold hundreds of a key's jobs locked, and will take the first:
+-- at most so many as ahead says are passed by.
 --
 -- In a queue with a cap the claims take turns on the queue's row. A claim whose
 -- snapshot did not see the last turn (the versions differ) can't count and takes
@@ -26,6 +28,9 @@
 --
 -- Which of the chosen were claimed is asked with IN ... IS TRUE, which is hashed:
 -- joins would compare all with all, since the planner expects one row of each.
+--
+-- beyond tells of a job that lies behind the last of head: its key led to it, and
+-- what lies before it has not been looked at.
 --
 -- A last row without a job comes with a claim that took less than it was asked
 -- for: again tells that another look will find more (the first jobs had a few
@@ -78,6 +83,12 @@ head AS MATERIALIZED (
   -- The levels come in order and one after the other, so this takes from the highest.
   LIMIT (SELECT room.n FROM room)
 ),
+reached AS MATERIALIZED (
+  SELECT h.priority, h.ready_at
+  FROM head AS h
+  ORDER BY h.priority, h.ready_at DESC
+  LIMIT 1
+),
 key AS MATERIALIZED (
   SELECT k.key
   FROM ROWS FROM (unnest(@freed_keys::text[])) AS k (key)
@@ -90,16 +101,25 @@ keyed AS MATERIALIZED (
   SELECT c.*
   FROM key AS k
   CROSS JOIN LATERAL (
-    SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
-    FROM onceq.pending AS p
-    WHERE p.queue = @queue::text
-      AND p.concurrency_key = k.key
-      AND p.ready_at <= (SELECT room.at FROM room)
-      AND p.type = ANY (@types::text[])
-      AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
-    ORDER BY p.priority DESC, p.ready_at, p.job_id
+    SELECT l.*
+    FROM (
+      SELECT p.ctid::tid AS place
+      FROM onceq.pending AS p
+      WHERE p.queue = @queue::text
+        AND p.concurrency_key = k.key
+        AND p.ready_at <= (SELECT room.at FROM room)
+        AND p.type = ANY (@types::text[])
+        AND (p.deadline IS NULL OR p.deadline > (SELECT room.at FROM room))
+      ORDER BY p.priority DESC, p.ready_at, p.job_id
+      LIMIT (SELECT room.per_key + @ahead::integer FROM room)
+    ) AS first
+    CROSS JOIN LATERAL (
+      SELECT p.ctid::tid AS place, p.job_id, p.priority, p.ready_at, p.attempt, p.fence, p.deadline, p.concurrency_key
+      FROM onceq.pending AS p
+      WHERE p.ctid = first.place
+      FOR UPDATE SKIP LOCKED
+    ) AS l
     LIMIT (SELECT least(room.n, room.per_key) FROM room)
-    FOR UPDATE SKIP LOCKED
   ) AS c
 ),
 candidate AS MATERIALIZED (
@@ -162,13 +182,14 @@ SELECT
     ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
   END)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
+  coalesce((chosen.priority, (SELECT reached.ready_at FROM reached)) < ((SELECT reached.priority FROM reached), chosen.ready_at), false)::boolean AS beyond,
   false AS again, false AS held_back
 FROM chosen
 CROSS JOIN LATERAL (SELECT o.* FROM onceq.job AS o WHERE o.id = chosen.job_id OFFSET 0) AS j
 WHERE (chosen.job_id IN (SELECT claimed.job_id FROM claimed)) IS TRUE
 UNION ALL
 SELECT
-  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint, false,
   room.missed OR (SELECT count(*) FROM head) >= room.n AND (SELECT count(*) FROM claimed) < room.n,
   room.n < @most::bigint
 FROM room
@@ -237,13 +258,13 @@ SELECT
     ELSE least((extract(epoch FROM j.deadline) - extract(epoch FROM (SELECT room.at FROM room))) * 1000000, 1e15)
   END)::bigint AS deadline_in_us,
   coalesce(j.retry::text, '')::text AS retry, coalesce(j.key_release, 0)::smallint AS key_release,
-  false AS again, false AS held_back
+  false AS beyond, false AS again, false AS held_back
 FROM head AS h
 CROSS JOIN LATERAL (SELECT o.* FROM onceq.job AS o WHERE o.id = h.job_id OFFSET 0) AS j
 WHERE h.concurrency_key IS NULL
 UNION ALL
 SELECT
-  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint,
+  '', 0, 0::smallint, (-1)::smallint, 0, '', '', '', NULL, 0::smallint, 0, '', 0, 0, '', 0::smallint, false,
   room.n = 0 OR EXISTS (SELECT FROM head AS h WHERE h.concurrency_key IS NOT NULL),
   false
 FROM room

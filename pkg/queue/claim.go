@@ -15,6 +15,9 @@ const (
 	// wholeClaims is how many claims ClaimJobs makes, once one was its, before
 	// ClaimPlain is tried again.
 	wholeClaims = 16
+	// leastAhead is how many of a key's first jobs a claim passes by where others
+	// have them locked: claims that are under way, mostly.
+	leastAhead = 8
 	// sweepInterval is how often a claim looks below its floors, for jobs that
 	// became visible late: those of long transactions, and handed back ones.
 	sweepInterval = 2 * time.Second
@@ -47,10 +50,11 @@ type source struct {
 	swept  time.Time
 	sweep  time.Duration // what the last one took
 	whole  int           // claims to come that are made by ClaimJobs
+	ahead  int32         // as leastAhead; more while claims come back empty for it
 }
 
 func newSource(w *Worker, queue string, capacity int) *source {
-	return &source{w: w, queue: queue, capacity: capacity, freed: map[string]bool{}, wake: make(chan struct{}, 1)}
+	return &source{w: w, queue: queue, capacity: capacity, freed: map[string]bool{}, wake: make(chan struct{}, 1), ahead: leastAhead}
 }
 
 // nudge makes the source look again soon. It never blocks.
@@ -104,6 +108,7 @@ func (s *source) room(more bool) (free int, keys []string) {
 // run claims and starts jobs until ctx ends.
 func (s *source) run(ctx context.Context) {
 	failures := 0
+	limit := maxClaim
 	more := false // the last claim left work that this worker may take
 	for ctx.Err() == nil {
 		free, keys := s.room(more)
@@ -115,9 +120,11 @@ func (s *source) run(ctx context.Context) {
 			s.wait(ctx, s.w.cfg.PollInterval)
 			continue
 		}
-		asked := min(free, maxClaim)
+		asked := min(free, limit)
 		got, again, err := s.claim(ctx, asked, keys)
 		if err != nil {
+			// Its payloads may have been too much for the time that it has.
+			limit = max(1, asked/2)
 			if ctx.Err() == nil {
 				failures++
 				s.w.log.Warn("claim failed", "queue", s.queue, "error", err)
@@ -126,6 +133,7 @@ func (s *source) run(ctx context.Context) {
 			continue
 		}
 		failures = 0
+		limit = min(maxClaim, limit+limit/8+1)
 		if more = got == asked || again; more {
 			if got == 0 {
 				s.gather(ctx, rand.N(2*gatherFor)) // others are at it
@@ -194,6 +202,11 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	if missed {
 		s.nudge() // a job ended while this claim was on its way
 	}
+	if len(rows) == 0 && again {
+		s.ahead = min(2*s.ahead, maxClaim)
+	} else {
+		s.ahead = leastAhead
+	}
 	s.start(rows, now, ctx.Err() != nil)
 	if len(rows) == most {
 		s.floors.follow(rows)
@@ -205,7 +218,7 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 // ClaimJobs.
 func (s *source) ask(ctx context.Context, most int, keys []string) ([]db.ClaimJobsRow, error) {
 	params := db.ClaimJobsParams{
-		Queue: s.queue, Most: int64(most), Floors: s.floors[:], Types: s.w.types, FreedKeys: keys,
+		Queue: s.queue, Most: int64(most), Floors: s.floors[:], Types: s.w.types, FreedKeys: keys, Ahead: s.ahead,
 		LeaseUs: s.w.cfg.Lease.Microseconds(), WorkerID: s.w.cfg.ID,
 	}
 	if s.whole == 0 && len(keys) == 0 {

@@ -35,11 +35,15 @@ func (f *floors) raiseAll(at time.Time) {
 }
 
 // follow is for a claim that got all it asked for. What it took is the first of
-// its levels, and those above the lowest of them had nothing else.
+// its levels, and those above the lowest of them had nothing else; but not what a
+// key led it to beyond where it looked.
 func (f *floors) follow(rows []db.ClaimJobsRow) {
 	var firsts floors
 	lowest, latest := 0, time.Time{}
 	for _, row := range rows {
+		if row.Beyond {
+			continue
+		}
 		level, ready := maxPriority-int(row.Priority), time.UnixMicro(row.ReadyAtUs)
 		if first := firsts[level]; first.IsZero() || ready.Before(first) {
 			firsts[level] = ready

@@ -8,7 +8,8 @@ import (
 )
 
 // A full claim raises the floors of its own levels to just below what it took,
-// those above the lowest to well below, and leaves the rest.
+// those above the lowest to well below, and leaves the rest, whatever it took from
+// beyond where it looked.
 func TestFloors_follow(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -16,7 +17,9 @@ func TestFloors_follow(t *testing.T) {
 		return db.ClaimJobsRow{Priority: priority, ReadyAtUs: ready.UnixMicro()}
 	}
 	var f floors
-	f.follow([]db.ClaimJobsRow{row(90, at.Add(time.Second)), row(90, at.Add(2*time.Second)), row(40, at)})
+	beyond := row(10, at.Add(time.Hour))
+	beyond.Beyond = true
+	f.follow([]db.ClaimJobsRow{row(90, at.Add(time.Second)), row(90, at.Add(2*time.Second)), row(40, at), beyond})
 	for level, floor := range f {
 		priority := maxPriority - level
 		want := at.Add(2 * time.Second).Add(-idleMargin)

@@ -34,7 +34,9 @@ type Job[P any] struct {
 // execution timeout passes, or the worker shuts down.
 //
 // Nil completes the job. An error, or a panic, fails the attempt, and the retry
-// policy decides.
+// policy decides. Short handlers may follow one another on one goroutine, so what
+// is a goroutine's own, such as a locked thread or profiling labels, has to be
+// given back.
 type Handler[P any] func(ctx context.Context, job *Job[P]) error
 
 var (
