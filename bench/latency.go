@@ -2,10 +2,13 @@ package main
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/riverqueue/river"
 
 	"github.com/onceq/onceq/pkg/queue"
@@ -39,6 +42,10 @@ func (r *runner) latency(ctx context.Context) error {
 	defer peer.Stop(context.WithoutCancel(ctx))
 
 	p := newPayload(set.Payload)
+	bare, err := startBare(ctx, at.site.pool, did)
+	if err != nil {
+		return err
+	}
 	ways := []struct {
 		name    string
 		enqueue func(i int64) error
@@ -51,6 +58,7 @@ func (r *runner) latency(ctx context.Context) error {
 			_, err := peer.Insert(ctx, peerJob{payload: p.with(i)}, &river.InsertOpts{})
 			return err
 		}},
+		{bareStart, func(i int64) error { return bare(ctx, p.with(i)) }},
 	}
 	const warm = 5
 	p50, p99 := map[string][]float64{}, map[string][]float64{}
@@ -77,9 +85,47 @@ func (r *runner) latency(ctx context.Context) error {
 			p99[way.name] = append(p99[way.name], quantile(took, 0.99))
 		}
 	}
-	r.versus("start", set, measureP50, p50, ways[0].name, ways[1].name)
-	r.versus("start", set, measureP99, p99, ways[0].name, ways[1].name)
+	r.versus("start", set, measureP50, p50, ways[0].name, ways[1].name, ways[2].name)
+	r.versus("start", set, measureP99, p99, ways[0].name, ways[1].name, ways[2].name)
 	return nil
+}
+
+// startBare listens until ctx ends and claims a row for each notification. What it
+// returns inserts a row and notifies, in one statement.
+func startBare(ctx context.Context, pool *pgxpool.Pool, did func()) (enqueue func(context.Context, payload) error, err error) {
+	listener, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn := listener.Hijack()
+	if _, err := conn.Exec(ctx, `LISTEN bare`); err != nil {
+		return nil, errors.Join(err, conn.Close(ctx))
+	}
+	go func() {
+		defer conn.Close(context.WithoutCancel(ctx))
+		for {
+			if _, err := conn.WaitForNotification(ctx); err != nil {
+				return
+			}
+			row := pool.QueryRow(ctx, `UPDATE floor.queue SET state = 1 WHERE id = ANY (ARRAY (
+					SELECT id FROM floor.queue WHERE state = 0 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED))
+				RETURNING payload`)
+			var p payload
+			if err := row.Scan(&p); err == nil {
+				did()
+			}
+		}
+	}()
+	id := 0
+	return func(ctx context.Context, p payload) error {
+		text, err := json.Marshal(p)
+		if err != nil {
+			return err
+		}
+		id++
+		_, err = pool.Exec(ctx, `WITH made AS (INSERT INTO floor.queue (id, payload) VALUES ($1, $2::jsonb)) SELECT pg_notify('bare', '')`, id, string(text))
+		return err
+	}, nil
 }
 
 func pauseFor(ctx context.Context, d time.Duration) {
