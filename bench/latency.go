@@ -30,7 +30,7 @@ func (r *runner) latency(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	stop, err := startWorker(ctx, c, did)
+	stop, err := startWorker(ctx, c, handlers, did)
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (l *level) run(ctx context.Context, length time.Duration) (float64, error) 
 	feeding, stopFeeding := context.WithCancel(ctx)
 	fed := make(chan error, 1)
 	go func() { fed <- l.feed(feeding) }()
-	stop, err := startWorker(ctx, l.client, func() { l.worked.Add(1) })
+	stop, err := startWorker(ctx, l.client, handlers, func() { l.worked.Add(1) })
 	if err != nil {
 		stopFeeding()
 		return 0, errors.Join(err, <-fed)

@@ -55,7 +55,6 @@ func newAttempt(w *Worker, queue string, row *db.ClaimJobsRow, sent time.Time) (
 		w: w, id: JobID(row.JobID), fence: row.Fence, queue: queue, jobType: row.Type, payload: json.RawMessage(row.Payload),
 		number: int(row.Attempt), maxAttempts: int(row.MaxAttempts), acceptedAt: time.UnixMicro(row.AcceptedAtUs),
 		timeout: time.Duration(row.ExecutionTimeoutUs) * time.Microsecond, frees: Release(row.KeyRelease) == ReleaseFinished,
-		stages: stages{calls: map[string]*stageCall{}},
 	}
 	a.renewed.Store(&sent)
 	if row.ConcurrencyKey != nil {

@@ -44,6 +44,9 @@ func (s *stages) once(ctx context.Context, stage string, f func() (json.RawMessa
 		}
 	}
 	call := &stageCall{done: make(chan struct{}), err: errors.New("queue: the stage panicked")}
+	if s.calls == nil {
+		s.calls = map[string]*stageCall{}
+	}
 	s.calls[stage] = call
 	s.mu.Unlock()
 	defer func() {
