@@ -76,7 +76,7 @@ sql-check: ## are the parameters in queries/ written so that sqlc sees them?
 
 # The benchmark is a module of its own; its results are in bench/results.
 .PHONY: bench
-bench: ## measure beside the floor and beside River (25 minutes)
+bench: ## measure beside the floor and beside River (22 minutes)
 	cd bench && $(GO) run . --out results
 
 .PHONY: bench-quick
