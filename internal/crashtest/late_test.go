@@ -85,18 +85,21 @@ func TestWorker_completionWaitsTooLong(t *testing.T) {
 	pool := pgtest.New(t)
 	watched, tap := tapped(t, pool)
 	c := newClient(t, watched)
-	w := newWorker(t, c, queue.WorkerConfig{Lease: time.Second})
+	w := newWorker(t, c, queue.WorkerConfig{Lease: time.Hour}) // of which the handler takes most away
 	holding := make(chan pgx.Tx, 1)
 	queue.Handle(w, "late", func(ctx context.Context, job *queue.Job[any]) error {
 		if job.Attempt > 1 {
 			return nil
 		}
+		if _, err := pool.Exec(ctx, `UPDATE onceq.running SET lease_until = clock_timestamp() + interval '5 seconds'`); err != nil {
+			return err
+		}
 		tx, err := pool.Begin(context.WithoutCancel(ctx))
 		if err != nil {
 			return err
 		}
-		holding <- tx
 		_, err = tx.Exec(ctx, `SELECT FROM onceq.running FOR UPDATE`)
+		holding <- tx
 		return err
 	})
 	stop := run(t, w)
