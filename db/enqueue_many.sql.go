@@ -307,11 +307,11 @@ func (q *Queries) EnqueueMany(ctx context.Context, arg EnqueueManyParams) ([]Enq
 const enqueueManyRepeats = `-- name: EnqueueManyRepeats :many
 SELECT
   r.ord::bigint AS ord, b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
-  (CASE WHEN b.fingerprint = r.fingerprint AND b.mode = coalesce(r.mode, ($1::smallint[])[1]) THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
-  (CASE WHEN b.fingerprint = r.fingerprint AND b.mode = coalesce(r.mode, ($1::smallint[])[1]) THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+  (CASE WHEN substr(b.fingerprint, 1, length(r.whole)) = r.whole AND b.mode = coalesce(r.mode, ($1::smallint[])[1]) THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
+  (CASE WHEN substr(b.fingerprint, 1, length(r.whole)) = r.whole AND b.mode = coalesce(r.mode, ($1::smallint[])[1]) THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
 FROM (
   SELECT
-    unnest($2::bytea[]) AS key_hash, unnest($3::bytea[]) AS fingerprint, unnest($1::smallint[]) AS mode,
+    unnest($2::bytea[]) AS key_hash, unnest($3::bytea[]) AS whole, unnest($1::smallint[]) AS mode,
     generate_series(1, cardinality($2::bytea[])) AS ord
 ) AS r
 CROSS JOIN LATERAL (SELECT o.accepted_at, o.expires_at, o.job_id, o.mode, o.dead, o.key_hash, o.scope, o.fingerprint FROM onceq.binding AS o WHERE o.key_hash = r.key_hash OFFSET 0) AS b
@@ -319,9 +319,9 @@ WHERE b.expires_at > clock_timestamp()
 `
 
 type EnqueueManyRepeatsParams struct {
-	Modes        []int16
-	KeyHashes    [][]byte
-	Fingerprints [][]byte
+	Modes     []int16
+	KeyHashes [][]byte
+	Wholes    [][]byte
 }
 
 type EnqueueManyRepeatsRow struct {
@@ -337,7 +337,7 @@ type EnqueueManyRepeatsRow struct {
 // It is sent first where the last requests were all repeats, and answers alone
 // when every key has one. OFFSET 0 keeps it a look-up by primary key for each.
 func (q *Queries) EnqueueManyRepeats(ctx context.Context, arg EnqueueManyRepeatsParams) ([]EnqueueManyRepeatsRow, error) {
-	rows, err := q.db.Query(ctx, enqueueManyRepeats, arg.Modes, arg.KeyHashes, arg.Fingerprints)
+	rows, err := q.db.Query(ctx, enqueueManyRepeats, arg.Modes, arg.KeyHashes, arg.Wholes)
 	if err != nil {
 		return nil, err
 	}

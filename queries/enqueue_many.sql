@@ -188,11 +188,11 @@ FROM held AS h;
 -- when every key has one. OFFSET 0 keeps it a look-up by primary key for each.
 SELECT
   r.ord::bigint AS ord, b.job_id::text AS held_job_id, b.mode AS held_mode, b.dead AS held_dead,
-  (CASE WHEN b.fingerprint = r.fingerprint AND b.mode = coalesce(r.mode, (@modes::smallint[])[1]) THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
-  (CASE WHEN b.fingerprint = r.fingerprint AND b.mode = coalesce(r.mode, (@modes::smallint[])[1]) THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
+  (CASE WHEN substr(b.fingerprint, 1, length(r.whole)) = r.whole AND b.mode = coalesce(r.mode, (@modes::smallint[])[1]) THEN '' ELSE extract(epoch FROM b.expires_at)::text END)::text AS held_expires_at,
+  (CASE WHEN substr(b.fingerprint, 1, length(r.whole)) = r.whole AND b.mode = coalesce(r.mode, (@modes::smallint[])[1]) THEN '' ELSE encode(b.fingerprint, 'hex') END)::text AS held_fingerprint
 FROM (
   SELECT
-    unnest(@key_hashes::bytea[]) AS key_hash, unnest(@fingerprints::bytea[]) AS fingerprint, unnest(@modes::smallint[]) AS mode,
+    unnest(@key_hashes::bytea[]) AS key_hash, unnest(@wholes::bytea[]) AS whole, unnest(@modes::smallint[]) AS mode,
     generate_series(1, cardinality(@key_hashes::bytea[])) AS ord
 ) AS r
 CROSS JOIN LATERAL (SELECT o.* FROM onceq.binding AS o WHERE o.key_hash = r.key_hash OFFSET 0) AS b

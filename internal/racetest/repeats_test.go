@@ -155,25 +155,75 @@ func TestClient_answersAfterRepeats(t *testing.T) {
 	}
 }
 
+// The same for several requests at once, of which some have a key together.
+func TestClient_batchAnswersAfterRepeats(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	c := newClient(t, pool, queue.Config{PollOnly: true})
+	for i := range 3 {
+		accept(t, c, order(i))
+	}
+	differs := func(i int) queue.Request {
+		req := order(i)
+		req.Payload, req.Priority = nil, 7
+		return req
+	}
+	for _, row := range []struct {
+		name string
+		reqs []queue.Request
+	}{
+		{"replays, one of them twice", []queue.Request{order(0), order(1), order(0)}},
+		{"a conflict after a replay", []queue.Request{order(0), differs(1)}},
+		{"a conflict that is asked for twice", []queue.Request{differs(1), order(2), differs(1)}},
+		{"two conflicts", []queue.Request{differs(2), order(0), differs(1)}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			for range inARow {
+				if err := want(queue.OutcomeReplayed)(c.EnqueueWithResult(t.Context(), order(0))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			told := func(c *queue.Client) (a struct {
+				Results []queue.Result
+				Error   string
+			}) {
+				results, err := c.EnqueueMany(t.Context(), row.reqs)
+				if a.Results = results; err != nil {
+					a.Error = err.Error()
+				}
+				return a
+			}
+			fresh := newClient(t, pool, queue.Config{PollOnly: true}) // has seen no repeats
+			if diff := cmp.Diff(told(fresh), told(c)); diff != "" {
+				t.Errorf("the answer does not depend on what was asked before (-without +after repeats):\n%s", diff)
+			}
+		})
+	}
+}
+
 // A request that was prepared for a look alone is stored as any other.
 func TestClient_acceptedAfterRepeats(t *testing.T) {
 	t.Parallel()
 	c := newClient(t, pgtest.New(t), queue.Config{PollOnly: true})
 	accept(t, c, order(0))
-	for range inARow {
-		if err := want(queue.OutcomeReplayed)(c.EnqueueWithResult(t.Context(), order(0))); err != nil {
-			t.Fatal(err)
+	for i, batch := range []bool{false, true} {
+		for range inARow {
+			if err := want(queue.OutcomeReplayed)(c.EnqueueWithResult(t.Context(), order(0))); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	accept(t, c, order(1))
-	other := order(1)
-	other.Payload, other.Priority = nil, 7
-	_, err := c.EnqueueWithResult(t.Context(), other)
-	conflict, ok := asConflict(err)
-	if !ok {
-		t.Fatalf("not a conflict: %v", err)
-	}
-	if diff := cmp.Diff([]queue.Field{queue.FieldPayload, queue.FieldPriority}, conflict.Fields); diff != "" {
-		t.Errorf("a conflict with it names the members that differ (-want +got):\n%s", diff)
+		if err := want(queue.OutcomeAccepted)(single(t.Context(), c, batch, order(1+i))); err != nil {
+			t.Fatalf("batch %t: %v", batch, err)
+		}
+		other := order(1 + i)
+		other.Payload, other.Priority = nil, 7
+		_, err := c.EnqueueWithResult(t.Context(), other)
+		conflict, ok := asConflict(err)
+		if !ok {
+			t.Fatalf("batch %t: not a conflict: %v", batch, err)
+		}
+		if diff := cmp.Diff([]queue.Field{queue.FieldPayload, queue.FieldPriority}, conflict.Fields); diff != "" {
+			t.Errorf("batch %t: a conflict with it names the members that differ (-want +got):\n%s", batch, diff)
+		}
 	}
 }

@@ -40,7 +40,7 @@ func (c *Client) newBatch(reqs []Request) (*batch, error) {
 	var size int
 	ps := make([]*prepared, len(reqs))
 	for i, r := range reqs {
-		p, err := c.prepare(r)
+		p, err := c.prepareLook(r)
 		if err != nil {
 			wrong = append(wrong, &RequestError{Index: i, Err: err})
 			continue
@@ -61,7 +61,25 @@ func (c *Client) newBatch(reqs []Request) (*batch, error) {
 				ErrInvalidRequest, first, other, a)})
 		}
 	}
-	return b, errors.Join(wrong...)
+	if err := errors.Join(wrong...); err != nil {
+		return nil, err
+	}
+	if !b.likelyRepeats() { // else it is made once the look had no answer
+		if err := b.complete(); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// complete adds to all requests what an acceptance needs.
+func (b *batch) complete() error {
+	for _, p := range b.requests {
+		if err := p.complete(); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (c *Client) batchOf(ps []*prepared) *batch {
@@ -101,6 +119,9 @@ func (b *batch) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result
 		if results, err := b.repeats(ctx, q, sent); results != nil || err != nil {
 			return results, err
 		}
+	}
+	if err := b.complete(); err != nil {
+		return nil, err
 	}
 	wake := b.c.waker.reserve(b.readyQueues()...)
 	if !alone {

@@ -24,11 +24,11 @@ func (b *batch) likelyRepeats() bool {
 // repeats answers a batch whose keys all have a live binding, and gives no results
 // for any other.
 func (b *batch) repeats(ctx context.Context, q *db.Queries, sent []int) ([]Result, error) {
-	params := db.EnqueueManyRepeatsParams{KeyHashes: make([][]byte, len(sent)), Fingerprints: make([][]byte, len(sent))}
+	params := db.EnqueueManyRepeatsParams{KeyHashes: make([][]byte, len(sent)), Wholes: make([][]byte, len(sent))}
 	asked := make([]*prepared, len(sent))
 	for n, i := range sent {
 		p := b.requests[i]
-		asked[n], params.KeyHashes[n], params.Fingerprints[n] = p, p.hashes[0], p.fingerprint.stored()
+		asked[n], params.KeyHashes[n], params.Wholes[n] = p, p.hashes[0], p.fingerprint.storedWhole()
 	}
 	params.Modes = column(asked, (*prepared).storedMode)
 	rows, err := q.EnqueueManyRepeats(ctx, params)
@@ -36,9 +36,16 @@ func (b *batch) repeats(ctx context.Context, q *db.Queries, sent []int) ([]Resul
 		return nil, err
 	}
 	met := make([]held, len(b.requests))
+	conflict := false
 	for _, row := range rows {
 		met[sent[row.Ord-1]] = held{jobID: row.HeldJobID, mode: &row.HeldMode, dead: &row.HeldDead,
 			expiresAt: orNil(row.HeldExpiresAt), fingerprint: orNil(row.HeldFingerprint)}
+		conflict = conflict || row.HeldFingerprint != ""
+	}
+	if conflict { // which names the members
+		if err := b.complete(); err != nil {
+			return nil, err
+		}
 	}
 	results, _, err := b.answers(met, nil)
 	return results, err
