@@ -3,6 +3,7 @@ package workertest_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -141,6 +142,43 @@ func TestClaim_neverMoreHandlersThanAsked(t *testing.T) {
 	all.Wait()
 	if most[0].Load() != 3 || most[1].Load() != 2 {
 		t.Errorf("handlers at once: %d and %d, want the 3 and 2 of the worker's config, reached and not passed", most[0].Load(), most[1].Load())
+	}
+}
+
+// Handlers that return at once, that end their goroutine and that wait, claimed
+// together: those that wait do so for all others to have begun.
+func TestClaim_noJobWaitsForAnothersHandler(t *testing.T) {
+	t.Parallel()
+	const n = 90
+	c := newClient(t, pgtest.New(t), queue.Config{})
+	w := newWorker(t, c, queue.WorkerConfig{Queues: map[string]int{"default": n}})
+	var begun atomic.Int64
+	all := make(chan struct{})
+	queue.Handle(w, workType, func(ctx context.Context, job *queue.Job[int]) error {
+		if begun.Add(1) == n {
+			close(all)
+		}
+		switch job.Payload % 3 {
+		case 0:
+			runtime.Goexit()
+		case 1:
+			select {
+			case <-all:
+			case <-ctx.Done():
+			}
+		}
+		return nil
+	})
+	reqs := many(n, queue.Request{MaxAttempts: 1})
+	for i := range reqs {
+		reqs[i].Payload = i
+	}
+	acceptMany(t, c, reqs)
+	start(t, w)
+	select {
+	case <-all:
+	case <-time.After(30 * time.Second):
+		t.Errorf("with room for all %d handlers, %d have begun: the others wait for those that wait for them", n, begun.Load())
 	}
 }
 

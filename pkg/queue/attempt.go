@@ -32,7 +32,6 @@ type attempt struct {
 	retry       retryPolicy
 	concurrency string // the key; empty: none
 	frees       bool   // a success frees the job's key
-	unwanted    bool   // claimed while the worker stopped: to hand back
 
 	cancel context.CancelCauseFunc
 	// renewed is when the last good claim or heartbeat was sent, by this

@@ -43,7 +43,7 @@ type source struct {
 	heldBack bool            // the last claim left ready jobs behind: a pause, or the queue's cap
 	ends     int             // jobs whose end is recorded
 	freed    map[string]bool // concurrency keys with a slot to give
-	next     []*attempt      // claimed, and not begun
+	next     []claimed       // in the order in which they begin
 
 	wake   chan struct{} // something may be ready, or a slot is free
 	floors floors

@@ -6,57 +6,66 @@ import (
 	"github.com/onceq/onceq/db"
 )
 
-// start runs claimed jobs in goroutines of their own. A claim whose answer took
+// claimed is a job that this worker holds and has not begun.
+type claimed struct {
+	row      *db.ClaimJobsRow
+	sent     time.Time // when its claim was
+	unwanted bool      // claimed while the worker stopped: to hand back
+}
+
+// start has claimed jobs run in goroutines of their own. A claim whose answer took
 // longer than its lease starts nothing: the jobs may be others' by now. While the
 // worker stops, they go back instead.
 func (s *source) start(rows []db.ClaimJobsRow, sent time.Time, stopping bool) {
-	attempts := make([]*attempt, 0, len(rows))
-	for i := range rows {
-		a, err := newAttempt(s.w, s.queue, &rows[i], sent)
-		if err != nil {
-			s.w.log.Error("claimed job is unreadable", "job_id", rows[i].JobID, "error", err)
-			continue
-		}
-		a.unwanted = stopping
-		attempts = append(attempts, a)
+	if len(rows) == 0 {
+		return
 	}
-	if len(attempts) > 0 && time.Since(sent) >= s.w.cfg.Lease {
-		s.w.log.Warn("claim came back too late", "jobs", len(attempts))
+	if time.Since(sent) >= s.w.cfg.Lease {
+		s.w.log.Warn("claim came back too late", "jobs", len(rows))
 		return
 	}
 	s.mu.Lock()
-	s.busy += len(attempts)
-	s.next = append(s.next, attempts...)
-	s.mu.Unlock()
-	for range attempts {
-		s.w.attempts.Go(s.work)
+	s.busy += len(rows)
+	for i := range rows {
+		s.next = append(s.next, claimed{row: &rows[i], sent: sent, unwanted: stopping})
 	}
+	s.mu.Unlock()
+	s.w.attempts.Go(s.work)
 }
 
 // work runs the next job that has not begun, and then others, if some are left.
-// There is a goroutine for each, so that none waits for another's handler; but one
-// whose handlers were quick takes what the others would, on a stack that has grown.
+// Before its first one it has another goroutine look for the next, so that no job
+// waits for another's handler; but goroutines whose handlers are quick share what
+// is left, on stacks that have grown.
 func (s *source) work() {
-	for {
+	for first := true; ; first = false {
 		s.mu.Lock()
 		if len(s.next) == 0 {
 			s.mu.Unlock()
 			return
 		}
-		a := s.next[0]
-		s.next[0] = nil
+		job := s.next[0]
+		s.next[0] = claimed{}
 		s.next = s.next[1:]
+		others := len(s.next) > 0
 		s.mu.Unlock()
-		s.attend(a)
+		if first && others {
+			s.w.attempts.Go(s.work)
+		}
+		s.attend(job)
 	}
 }
 
 // attend runs a job, or hands it back.
-func (s *source) attend(a *attempt) {
+func (s *source) attend(job claimed) {
 	defer s.done()
-	if a.unwanted {
+	a, err := newAttempt(s.w, s.queue, job.row, job.sent)
+	switch {
+	case err != nil:
+		s.w.log.Error("claimed job is unreadable", "job_id", job.row.JobID, "error", err)
+	case job.unwanted:
 		s.w.release(a)
-		return
+	default:
+		a.run(s.w.base, s.w.handlers[a.jobType])
 	}
-	a.run(s.w.base, s.w.handlers[a.jobType])
 }
