@@ -84,16 +84,17 @@ func (b *batch) complete() error {
 
 func (c *Client) batchOf(ps []*prepared) *batch {
 	b := &batch{c: c, requests: ps, leader: make([]int, len(ps)), series: map[int]*series{}, short: map[int]*series{}}
-	first := make(map[string]int, len(ps))
+	first := make(map[[hashBytes]byte]int, len(ps))
 	for i, p := range ps {
 		b.leader[i] = i
 		if !p.keyed() {
 			continue
 		}
-		f, repeated := first[string(p.hashes[0])]
+		hash := [hashBytes]byte(p.hashes[0])
+		f, repeated := first[hash]
 		switch {
 		case !repeated:
-			first[string(p.hashes[0])] = i
+			first[hash] = i
 			if p.admission.mode == modeDebounce {
 				b.series[i] = newSeries(p)
 			}

@@ -13,8 +13,9 @@ func (b *batch) likelyRepeats() bool {
 	if b.refused || len(b.series) > 0 {
 		return false
 	}
-	for _, p := range b.requests {
-		if len(p.hashes) != 1 || !b.c.repeats.likely(p.admission.scope) {
+	for i, p := range b.requests {
+		known := i > 0 && p.admission.scope == b.requests[i-1].admission.scope
+		if len(p.hashes) != 1 || !known && !b.c.repeats.likely(p.admission.scope) {
 			return false
 		}
 	}

@@ -44,12 +44,13 @@ func parseHeld(text string) (held, error) {
 // key: README has the table. index is its place in a batch, -1 for a single.
 func (p *prepared) answer(index int, h held) (Result, error) {
 	res := Result{JobID: JobID(h.jobID), Dead: *h.dead}
+	same := mode(*h.mode) == p.admission.mode
+	if same && h.fingerprint == nil {
+		res.Outcome = p.admission.mode.repeated()
+		return res, nil
+	}
 	fields := []Field{FieldAdmission}
-	if mode(*h.mode) == p.admission.mode {
-		if h.fingerprint == nil {
-			res.Outcome = p.admission.mode.repeated()
-			return res, nil
-		}
+	if same {
 		other, err := parseFingerprint(mode(*h.mode), *h.fingerprint)
 		if err != nil {
 			return Result{}, err

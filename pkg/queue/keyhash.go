@@ -42,7 +42,10 @@ const (
 	redriveDomain = "onceq.redrive.v1"
 )
 
-// keyHasher turns scope and key into the 32 bytes that are stored in their
+// hashBytes is how long a stored hash is, of either function.
+const hashBytes = 32
+
+// keyHasher turns scope and key into the hashBytes that are stored in their
 // place. It is a function and not a struct with the secret in it, so that no
 // printing of a Client can show the secret.
 type keyHasher func(scope, key string) []byte
