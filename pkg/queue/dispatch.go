@@ -8,26 +8,28 @@ import (
 
 // claimed is a job that this worker holds and has not begun.
 type claimed struct {
-	row      *db.ClaimJobsRow
-	sent     time.Time // when its claim was
-	unwanted bool      // claimed while the worker stopped: to hand back
+	row  *db.ClaimJobsRow
+	sent time.Time // when its claim was
 }
 
 // start has claimed jobs run in goroutines of their own. A claim whose answer took
 // longer than its lease starts nothing: the jobs may be others' by now. While the
 // worker stops, they go back instead.
 func (s *source) start(rows []db.ClaimJobsRow, sent time.Time, stopping bool) {
-	if len(rows) == 0 {
+	switch {
+	case len(rows) == 0:
 		return
-	}
-	if time.Since(sent) >= s.w.cfg.Lease {
+	case time.Since(sent) >= s.w.cfg.Lease:
 		s.w.log.Warn("claim came back too late", "jobs", len(rows))
+		return
+	case stopping:
+		s.handBack(rows, sent)
 		return
 	}
 	s.mu.Lock()
 	s.busy += len(rows)
 	for i := range rows {
-		s.next = append(s.next, claimed{row: &rows[i], sent: sent, unwanted: stopping})
+		s.next = append(s.next, claimed{&rows[i], sent})
 	}
 	s.mu.Unlock()
 	s.w.attempts.Go(s.work)
@@ -56,16 +58,34 @@ func (s *source) work() {
 	}
 }
 
-// attend runs a job, or hands it back.
+// attend runs a job.
 func (s *source) attend(job claimed) {
 	defer s.done()
-	a, err := newAttempt(s.w, s.queue, job.row, job.sent)
-	switch {
-	case err != nil:
-		s.w.log.Error("claimed job is unreadable", "job_id", job.row.JobID, "error", err)
-	case job.unwanted:
-		s.w.release(a)
-	default:
+	if a := s.read(job); a != nil {
 		a.run(s.w.base, s.w.handlers[a.jobType])
 	}
+}
+
+// handBack releases a claim's jobs in one statement.
+func (s *source) handBack(rows []db.ClaimJobsRow, sent time.Time) {
+	attempts := make([]*attempt, 0, len(rows))
+	for i := range rows {
+		if a := s.read(claimed{&rows[i], sent}); a != nil {
+			attempts = append(attempts, a)
+		}
+	}
+	if len(attempts) > 0 {
+		s.w.release(attempts...)
+	}
+}
+
+// read makes the attempt of a claimed job, or none of a row that can't be read:
+// its lease will run out.
+func (s *source) read(job claimed) *attempt {
+	a, err := newAttempt(s.w, s.queue, job.row, job.sent)
+	if err != nil {
+		s.w.log.Error("claimed job is unreadable", "job_id", job.row.JobID, "error", err)
+		return nil
+	}
+	return a
 }

@@ -82,13 +82,14 @@ func (w *Worker) fail(a *attempt, cause error, delay *int64) {
 	w.ended([]*attempt{a})
 }
 
-// release hands a job back without spending the attempt.
-func (w *Worker) release(a *attempt) {
-	w.persist([]*attempt{a}, "release", func(ctx context.Context) error {
-		_, err := w.q.ReleaseJobs(ctx, db.ReleaseJobsParams{JobIds: []string{string(a.id)}, Fences: []int32{a.fence}, WorkerID: w.cfg.ID})
+// release hands jobs back without spending the attempts.
+func (w *Worker) release(batch ...*attempt) {
+	ids, fences := fencesOf(batch)
+	w.persist(batch, "release", func(ctx context.Context) error {
+		_, err := w.q.ReleaseJobs(ctx, db.ReleaseJobsParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID})
 		return err
 	})
-	w.ended([]*attempt{a})
+	w.ended(batch)
 }
 
 // settleTx ends an attempt whose handler called CompleteTx. If that transaction
