@@ -401,7 +401,7 @@ func (r *released) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.Tr
 func (*released) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
 // A claim that was on its way when the worker was stopped starts nothing, and its
-// jobs go back together, in their order.
+// jobs go back together: those that were ready at once keep their order.
 func TestShutdown_handsAClaimBackAtOnce(t *testing.T) {
 	t.Parallel()
 	const jobs = 200

@@ -27,8 +27,13 @@ type batch struct {
 	short map[int]*series
 }
 
-// maxConflicts bounds how many conflicts of one batch are reported.
-const maxConflicts = 20
+const (
+	// maxConflicts bounds how many conflicts of one batch are reported.
+	maxConflicts = 20
+	// maxKept bounds the canonical form that a request of a batch keeps, in bytes,
+	// in case that its members need not be digested: there may be 1,000 of them.
+	maxKept = 16 << 10
+)
 
 // newBatch checks every request and folds repeats of a key. All invalid
 // requests are reported together.
@@ -41,6 +46,9 @@ func (c *Client) newBatch(reqs []Request) (*batch, error) {
 	ps := make([]*prepared, len(reqs))
 	for i, r := range reqs {
 		p, err := c.prepareLook(r)
+		if err == nil && !(c.likelyRepeat(p) && len(p.canonical) <= maxKept) {
+			err = p.complete()
+		}
 		if err != nil {
 			wrong = append(wrong, &RequestError{Index: i, Err: err})
 			continue
@@ -64,15 +72,14 @@ func (c *Client) newBatch(reqs []Request) (*batch, error) {
 	if err := errors.Join(wrong...); err != nil {
 		return nil, err
 	}
-	if !b.likelyRepeats() { // else it is made once the look had no answer
-		if err := b.complete(); err != nil {
-			return nil, err
-		}
+	if !b.likelyRepeats() {
+		return b, b.complete()
 	}
 	return b, nil
 }
 
-// complete adds to all requests what an acceptance needs.
+// complete completes all requests: a batch that is likely all repeats does without,
+// unless the look finds otherwise or has a conflict to name.
 func (b *batch) complete() error {
 	for _, p := range b.requests {
 		if err := p.complete(); err != nil {

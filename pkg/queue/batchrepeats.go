@@ -2,24 +2,20 @@ package queue
 
 import (
 	"context"
+	"slices"
 
 	"github.com/onceq/onceq/db"
 )
 
-// likelyRepeats tells that the batch is better looked up first: each request has
-// a key, of a scope whose last requests were all repeats, under one hash and not
-// debounced.
+// likelyRepeat tells that a request is better looked up first: it has a key, of a
+// scope whose last requests were all repeats, under one hash and not debounced.
+func (c *Client) likelyRepeat(p *prepared) bool {
+	return len(p.hashes) == 1 && p.admission.mode != modeDebounce && c.repeats.likely(p.admission.scope)
+}
+
+// likelyRepeats tells that of the whole batch.
 func (b *batch) likelyRepeats() bool {
-	if b.refused || len(b.series) > 0 {
-		return false
-	}
-	for i, p := range b.requests {
-		known := i > 0 && p.admission.scope == b.requests[i-1].admission.scope
-		if len(p.hashes) != 1 || !known && !b.c.repeats.likely(p.admission.scope) {
-			return false
-		}
-	}
-	return true
+	return !b.refused && !slices.ContainsFunc(b.requests, func(p *prepared) bool { return !b.c.likelyRepeat(p) })
 }
 
 // repeats answers a batch whose keys all have a live binding, and gives no results

@@ -73,15 +73,6 @@ func (p *prepared) digestMembers() {
 	p.canonical = nil
 }
 
-// prepare is the pure half of an enqueue by this client.
-func (c *Client) prepare(r Request) (*prepared, error) {
-	p, err := c.prepareLook(r)
-	if err != nil {
-		return nil, err
-	}
-	return p, p.complete()
-}
-
 // complete adds to a request that was prepared for a look what its acceptance needs:
 // the fingerprint's members, and an id for the job.
 func (p *prepared) complete() error {

@@ -1,7 +1,7 @@
 package queue
 
 import (
-	"hash/crc32"
+	"hash/maphash"
 	"sync/atomic"
 )
 
@@ -16,8 +16,11 @@ const repeatsInARow = 16
 // fall on one counter share it, so that the room it takes is fixed.
 type repeats struct{ counts [256]atomic.Int32 }
 
+// scopes makes it this process's affair which scopes share a counter.
+var scopes = maphash.MakeSeed()
+
 func (r *repeats) of(scope string) *atomic.Int32 {
-	return &r.counts[crc32.ChecksumIEEE([]byte(scope))%uint32(len(r.counts))]
+	return &r.counts[maphash.String(scopes, scope)%uint64(len(r.counts))]
 }
 
 // likely tells that the next request of a scope will likely meet a live binding.

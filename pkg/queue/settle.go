@@ -114,7 +114,8 @@ func (w *Worker) settleTx(a *attempt, err error) {
 }
 
 // persist repeats a final write until PostgreSQL has answered it, every lease
-// concerned has run out, or Run gives up. The heartbeat goes on meanwhile.
+// concerned has run out, or Run gives up. Where handlers have run, the heartbeat
+// goes on meanwhile.
 func (w *Worker) persist(batch []*attempt, what string, write func(context.Context) error) {
 	for try := 1; ; try++ {
 		ctx, cancel := context.WithTimeout(w.final, min(max(w.cfg.Lease/2, time.Second), statementLimit))

@@ -1,0 +1,37 @@
+package queue
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// A batch that is likely all repeats puts off the digests of its members, and keeps
+// the payloads' canonical forms for them; but not long ones, of which a batch may
+// hold 256 MiB.
+func TestBatch_keepsShortFormsAlone(t *testing.T) {
+	c := &Client{maxPayload: maxPayloadBytes, hashers: []keyHasher{newKeyHasher(nil)}}
+	var reqs []Request
+	for i, length := range []int{100, maxKept + 1} {
+		reqs = append(reqs, Request{Type: "a", Payload: strings.Repeat("x", length), Admission: Idempotency{Key: fmt.Sprint(i)}})
+	}
+	kept := func() (forms []bool) {
+		b, err := c.newBatch(reqs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range b.requests {
+			forms = append(forms, p.canonical != nil)
+		}
+		return forms
+	}
+	if forms := kept(); forms[0] || forms[1] {
+		t.Errorf("forms kept without a row of repeats, short and long: %v, want none", forms)
+	}
+	for range repeatsInARow {
+		c.repeats.note(defaultScope(""), true)
+	}
+	if forms := kept(); !forms[0] || forms[1] {
+		t.Errorf("forms kept after a row of repeats, short and long: %v, want the short one", forms)
+	}
+}
