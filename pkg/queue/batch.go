@@ -31,7 +31,7 @@ const (
 	// maxConflicts bounds how many conflicts of one batch are reported.
 	maxConflicts = 20
 	// maxKept bounds the canonical form that a request of a batch keeps, in bytes,
-	// in case that its members need not be digested: there may be 1,000 of them.
+	// while it is open whether its members must be digested: there may be 1,000.
 	maxKept = 16 << 10
 )
 
@@ -46,7 +46,7 @@ func (c *Client) newBatch(reqs []Request) (*batch, error) {
 	ps := make([]*prepared, len(reqs))
 	for i, r := range reqs {
 		p, err := c.prepareLook(r)
-		if err == nil && !(c.likelyRepeat(p) && len(p.canonical) <= maxKept) {
+		if err == nil && len(p.canonical) > maxKept {
 			err = p.complete()
 		}
 		if err != nil {
@@ -110,7 +110,7 @@ func (c *Client) batchOf(ps []*prepared) *batch {
 			b.series[f].add(p)
 		default:
 			b.leader[i] = f
-			b.refused = b.refused || p.fingerprint != ps[f].fingerprint
+			b.refused = b.refused || !p.fingerprint.same(ps[f].fingerprint)
 		}
 	}
 	return b
@@ -231,7 +231,7 @@ func (b *batch) answers(met []held, told map[int]Result) (results []Result, made
 // accepted.
 func (b *batch) follow(i int) (Result, error) {
 	p, leader := b.requests[i], b.requests[b.leader[i]]
-	if p.fingerprint == leader.fingerprint {
+	if p.fingerprint.same(leader.fingerprint) {
 		return Result{JobID: JobID(leader.id), Outcome: p.admission.mode.repeated()}, nil
 	}
 	return Result{}, &EnqueueIdempotencyConflictError{JobID: JobID(leader.id), Key: p.key, Fields: p.fingerprint.Diff(leader.fingerprint), Index: i, batch: true}

@@ -35,3 +35,30 @@ func TestBatch_keepsShortFormsAlone(t *testing.T) {
 		t.Errorf("forms kept after a row of repeats, short and long: %v, want the short one", forms)
 	}
 }
+
+// Equal requests are one, whether or not their members are digested.
+func TestBatch_foldsRequestsHoweverPrepared(t *testing.T) {
+	c := &Client{maxPayload: maxPayloadBytes, hashers: []keyHasher{newKeyHasher(nil)}}
+	for _, digested := range [][]bool{{false, false}, {true, false}, {false, true}, {true, true}} {
+		ps := make([]*prepared, len(digested))
+		for i := range ps {
+			p, err := c.prepareLook(Request{Type: "a", Payload: 7, Admission: Idempotency{Key: "k"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if digested[i] {
+				p.digestMembers()
+			}
+			ps[i] = p
+		}
+		b := c.batchOf(ps)
+		if b.refused {
+			t.Errorf("digested %v: the batch is refused, as if its requests differed", digested)
+		}
+		met := []held{{jobID: "j", mode: new(int16(modeIdempotency)), dead: new(false)}, {}}
+		results, _, err := b.answers(met, nil)
+		if err != nil || results[0] != results[1] || results[1].Outcome != OutcomeReplayed {
+			t.Errorf("digested %v: got %+v, %v, want two replays", digested, results, err)
+		}
+	}
+}

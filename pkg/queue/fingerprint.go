@@ -100,6 +100,12 @@ func (f Fingerprint) Diff(other Fingerprint) []Field {
 	return differ
 }
 
+// same tells whether two requests are the same, also where the members of one are
+// not digested.
+func (f Fingerprint) same(other Fingerprint) bool {
+	return f.mode == other.mode && f.whole == other.whole
+}
+
 // storedWhole is the part of the stored form that tells whether two requests under
 // one admission are the same.
 func (f Fingerprint) storedWhole() []byte {

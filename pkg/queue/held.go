@@ -77,13 +77,13 @@ func (h held) or(other held) held {
 // asMetBy is the same binding as a later request of a batch meets it, after the
 // leader, the first with that key, has met it.
 func (h held) asMetBy(p, leader *prepared) held {
-	stored := hex.EncodeToString(leader.fingerprint.stored())
-	if h.fingerprint != nil {
-		stored = *h.fingerprint
-	}
-	h.fingerprint = nil
-	if hex.EncodeToString(p.fingerprint.stored()) != stored {
-		h.fingerprint = &stored
+	switch {
+	case h.fingerprint != nil:
+		if hex.EncodeToString(p.fingerprint.stored()) == *h.fingerprint {
+			h.fingerprint = nil
+		}
+	case !p.fingerprint.same(leader.fingerprint):
+		h.fingerprint = new(hex.EncodeToString(leader.fingerprint.stored()))
 	}
 	return h
 }
