@@ -7,13 +7,7 @@ import (
 	"github.com/onceq/onceq/db"
 )
 
-// likelyRepeat tells that a request is better looked up first: it has a key, of a
-// scope whose last requests were all repeats, under one hash and not debounced.
-func (c *Client) likelyRepeat(p *prepared) bool {
-	return len(p.hashes) == 1 && p.admission.mode != modeDebounce && c.repeats.likely(p.admission.scope)
-}
-
-// likelyRepeats tells that of the whole batch.
+// likelyRepeats tells that every request of the batch is likely a repeat.
 func (b *batch) likelyRepeats() bool {
 	return !b.refused && !slices.ContainsFunc(b.requests, func(p *prepared) bool { return !b.c.likelyRepeat(p) })
 }

@@ -38,7 +38,7 @@ func (s single) partial() bool { return false }
 
 func (s single) decide(ctx context.Context, q *db.Queries, alone bool) ([]Result, error) {
 	first := keyedStatement(q.Enqueue)
-	if s.p.keyed() && s.c.repeats.likely(s.p.admission.scope) {
+	if s.c.likelyRepeat(s.p) {
 		if res, err := s.repeat(ctx, q); !errors.Is(err, pgx.ErrNoRows) {
 			return res, err
 		}

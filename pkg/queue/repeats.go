@@ -36,3 +36,9 @@ func (r *repeats) note(scope string, repeated bool) {
 		count.Add(1)
 	}
 }
+
+// likelyRepeat tells that a request is better looked up first: it has a key, of a
+// scope whose last requests were all repeats, under one hash and not debounced.
+func (c *Client) likelyRepeat(p *prepared) bool {
+	return len(p.hashes) == 1 && p.admission.mode != modeDebounce && c.repeats.likely(p.admission.scope)
+}
