@@ -13,8 +13,12 @@ import (
 	"github.com/onceq/onceq/pkg/queue"
 )
 
-// staleLease is short, so that a paused worker is soon past it.
-const staleLease = 2 * time.Second
+const (
+	// staleLease is short, so that what is sent under it is soon late.
+	staleLease = 2 * time.Second
+	// pausedLease is one that a worker also has to keep, with the machine busy.
+	pausedLease = 4 * time.Second
+)
 
 // A worker is paused past its lease and wakes up when its job is another's: it
 // can neither complete, fail, checkpoint nor renew it. The second run is the one
@@ -97,7 +101,7 @@ func TestWorker_pausedAndItsOwnSuccessor(t *testing.T) {
 			d := &duel{pool: pgtest.New(t), act: tt.act}
 			makeTables(t, d.pool)
 			d.c = newClient(t, d.pool)
-			d.first = start(t, spec{URL: d.pool.Config().ConnString(), ID: "second", Lease: staleLease, Handlers: 2})
+			d.first = start(t, spec{URL: d.pool.Config().ConnString(), ID: "second", Lease: pausedLease, Handlers: 2})
 			d.id = enqueue(t, d.c, queue.Request{Type: staleType, Payload: staleWork{Act: tt.act}})
 			d.began(t, 1)
 			d.first.pause(t)
@@ -134,7 +138,7 @@ func newDuel(t *testing.T, act act) *duel {
 	d := &duel{pool: pgtest.New(t), act: act}
 	makeTables(t, d.pool)
 	d.c = newClient(t, d.pool)
-	s := spec{URL: d.pool.Config().ConnString(), ID: "first", Lease: staleLease, Handlers: 1}
+	s := spec{URL: d.pool.Config().ConnString(), ID: "first", Lease: pausedLease, Handlers: 1}
 	d.first = start(t, s)
 	d.id = enqueue(t, d.c, queue.Request{Type: staleType, Payload: staleWork{Act: act}})
 	d.began(t, 1)

@@ -3,6 +3,7 @@ package workertest_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +18,8 @@ import (
 func TestStale_ownSuccessorEndsTheContext(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
-	c := newClient(t, pool, queue.Config{})
+	cfg, said := logged()
+	c := newClient(t, pool, cfg)
 	w := newWorker(t, c, queue.WorkerConfig{Lease: time.Hour, Queues: map[string]int{"default": 2}})
 	work := handle(t, workType, w)
 	id := accept(t, c, queue.Request{})
@@ -34,6 +36,9 @@ func TestStale_ownSuccessorEndsTheContext(t *testing.T) {
 	second.end(nil)
 	if job := awaitState(t, c, id, queue.StateSucceeded); job.Attempt != 2 {
 		t.Errorf("attempt %d was recorded, want the second", job.Attempt)
+	}
+	if n := strings.Count(said.String(), "lease lost"); n != 1 {
+		t.Errorf("the lost lease was logged %d times, want once:\n%s", n, said)
 	}
 }
 

@@ -129,6 +129,12 @@ func (a *attempt) settle(err, cause error) {
 	}
 }
 
+// lost ends the handler's context: the job is, or will be, another attempt's.
+func (a *attempt) lost() {
+	a.cancel(ErrLeaseLost)
+	a.w.log.Warn("lease lost", "job_id", a.id, "fence", a.fence)
+}
+
 // delay is the wait before the next attempt in microseconds; nil: no next one. An
 // error's own methods may panic while it is looked through: it is then any error.
 func (a *attempt) delay(err error) (us *int64) {
@@ -176,18 +182,20 @@ func (l *leases) add(a *attempt) {
 	l.held[a.id] = a
 	l.mu.Unlock()
 	if earlier != nil {
-		earlier.cancel(ErrLeaseLost)
+		earlier.lost()
 	}
 }
 
 // remove ends the renewal, if the attempt is still the one held: a job that was
 // lost may already be back in another attempt.
-func (l *leases) remove(a *attempt) {
+func (l *leases) remove(a *attempt) (was bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.held[a.id] == a {
-		delete(l.held, a.id)
+	if l.held[a.id] != a {
+		return false
 	}
+	delete(l.held, a.id)
+	return true
 }
 
 func (l *leases) all() []*attempt {

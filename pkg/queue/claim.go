@@ -207,7 +207,7 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	} else {
 		s.ahead = leastAhead
 	}
-	s.start(rows, now, ctx.Err() != nil)
+	s.start(ctx, rows, now)
 	if len(rows) == most {
 		s.floors.follow(rows)
 	}

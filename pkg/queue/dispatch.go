@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"time"
 
 	"github.com/onceq/onceq/db"
@@ -9,30 +10,56 @@ import (
 // claimed is a job that this worker holds and has not begun.
 type claimed struct {
 	row  *db.ClaimJobsRow
-	sent time.Time // when its claim was
+	sent time.Time // when its claim was, or what renewed its lease since
 }
 
-// start has claimed jobs run in goroutines of their own. A claim whose answer took
-// longer than its lease starts nothing: the jobs may be others' by now. While the
-// worker stops, they go back instead.
-func (s *source) start(rows []db.ClaimJobsRow, sent time.Time, stopping bool) {
+// start has claimed jobs run in goroutines of their own. Once the worker stops,
+// they go back instead.
+func (s *source) start(ctx context.Context, rows []db.ClaimJobsRow, sent time.Time) {
+	jobs := make([]claimed, len(rows))
+	for i := range rows {
+		jobs[i] = claimed{&rows[i], sent}
+	}
+	if len(jobs) > 0 && ctx.Err() == nil && time.Since(sent) >= s.w.cfg.Lease/3 {
+		jobs = s.confirm(jobs)
+	}
 	switch {
-	case len(rows) == 0:
+	case len(jobs) == 0:
 		return
-	case time.Since(sent) >= s.w.cfg.Lease:
-		s.w.log.Warn("claim came back too late", "jobs", len(rows))
-		return
-	case stopping:
-		s.handBack(rows, sent)
+	case ctx.Err() != nil:
+		s.handBack(jobs)
 		return
 	}
 	s.mu.Lock()
-	s.busy += len(rows)
-	for i := range rows {
-		s.next = append(s.next, claimed{&rows[i], sent})
-	}
+	s.busy += len(jobs)
+	s.next = append(s.next, jobs...)
 	s.mu.Unlock()
 	s.w.attempts.Go(s.work)
+}
+
+// confirm renews the leases of a claim that took so long that a heartbeat is due,
+// and returns the jobs that may begin. Their leases are counted from when the
+// claim was sent, and PostgreSQL may have seen it much later, or long ago: a job
+// must not begin on what is left of a lease, nor on none.
+func (s *source) confirm(jobs []claimed) (held []claimed) {
+	ids, fences := make([]string, len(jobs)), make([]int32, len(jobs))
+	for i, job := range jobs {
+		ids[i], fences[i] = job.row.JobID, job.row.Fence
+	}
+	answers, sent, err := s.w.beat(s.w.final, ids, fences)
+	for _, job := range jobs {
+		answer, present := answers[JobID(job.row.JobID)]
+		switch {
+		case answer.Renewed:
+			held = append(held, claimed{job.row, sent})
+		case (present || err != nil) && time.Since(job.sent) < s.w.cfg.Lease:
+			held = append(held, job)
+		}
+	}
+	if lost := len(jobs) - len(held); lost > 0 {
+		s.w.log.Warn("claim came back too late", "jobs", lost)
+	}
+	return held
 }
 
 // work runs the next job that has not begun, and then others, if some are left.
@@ -67,10 +94,10 @@ func (s *source) attend(job claimed) {
 }
 
 // handBack releases a claim's jobs in one statement.
-func (s *source) handBack(rows []db.ClaimJobsRow, sent time.Time) {
-	attempts := make([]*attempt, 0, len(rows))
-	for i := range rows {
-		if a := s.read(claimed{&rows[i], sent}); a != nil {
+func (s *source) handBack(jobs []claimed) {
+	attempts := make([]*attempt, 0, len(jobs))
+	for _, job := range jobs {
+		if a := s.read(job); a != nil {
 			attempts = append(attempts, a)
 		}
 	}

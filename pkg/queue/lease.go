@@ -47,10 +47,11 @@ func (w *Worker) dropLapsed() {
 	}
 }
 
+// lose is for a lease that is gone, unless that is known already.
 func (w *Worker) lose(a *attempt) {
-	w.leases.remove(a)
-	a.cancel(ErrLeaseLost)
-	w.log.Warn("lease lost", "job_id", a.id, "fence", a.fence)
+	if w.leases.remove(a) {
+		a.lost()
+	}
 }
 
 // renew sends one heartbeat. A failed one is no lost lease: only time is.
@@ -59,18 +60,10 @@ func (w *Worker) renew(ctx context.Context) {
 	if len(attempts) == 0 {
 		return
 	}
-	sent := time.Now()
 	ids, fences := fencesOf(attempts)
-	ctx, cancel := context.WithTimeout(ctx, min(w.cfg.Lease/2, statementLimit))
-	defer cancel()
-	rows, err := w.pulse.RenewLeases(ctx, db.RenewLeasesParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID, LeaseUs: w.cfg.Lease.Microseconds()})
+	answers, sent, err := w.beat(ctx, ids, fences)
 	if err != nil {
-		w.log.Warn("heartbeat failed", "error", err)
 		return
-	}
-	answers := make(map[JobID]db.RenewLeasesRow, len(rows))
-	for _, row := range rows {
-		answers[JobID(row.JobID)] = row
 	}
 	for _, a := range attempts {
 		answer, present := answers[a.id]
@@ -85,6 +78,24 @@ func (w *Worker) renew(ctx context.Context) {
 			a.cancel(ErrCancelled)
 		}
 	}
+}
+
+// beat renews leases in one statement, and returns what it found of those that
+// this worker has, and when it was sent.
+func (w *Worker) beat(ctx context.Context, ids []string, fences []int32) (answers map[JobID]db.RenewLeasesRow, sent time.Time, err error) {
+	sent = time.Now()
+	ctx, cancel := context.WithTimeout(ctx, min(w.cfg.Lease/2, statementLimit))
+	defer cancel()
+	rows, err := w.pulse.RenewLeases(ctx, db.RenewLeasesParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID, LeaseUs: w.cfg.Lease.Microseconds()})
+	if err != nil {
+		w.log.Warn("heartbeat failed", "error", err)
+		return nil, sent, err
+	}
+	answers = make(map[JobID]db.RenewLeasesRow, len(rows))
+	for _, row := range rows {
+		answers[JobID(row.JobID)] = row
+	}
+	return answers, sent, nil
 }
 
 func fencesOf(attempts []*attempt) (ids []string, fences []int32) {

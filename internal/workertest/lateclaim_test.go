@@ -1,0 +1,161 @@
+package workertest_test
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/internal/pgtest"
+	"github.com/onceq/onceq/pkg/queue"
+)
+
+// lateLease is long beside what is left of it when a claim that took a third
+// comes back.
+const lateLease = 6 * shortLease
+
+// lateClaim is a claim whose answer is on its way until arrive is called.
+type lateClaim struct {
+	pool   *pgxpool.Pool
+	watch  *queue.Client
+	id     queue.JobID
+	work   *calls // of worker a, whose claim it is
+	arrive func()
+}
+
+// post holds up the answer of the first claim that has a job, and cuts
+// heartbeats off if told so.
+type post struct {
+	once    sync.Once
+	claimed chan struct{} // closed when that claim has been answered
+	release chan struct{}
+	cut     bool
+}
+
+type statementKey struct{}
+
+func (p *post) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if p.cut && strings.HasPrefix(data.SQL, "-- name: RenewLeases ") {
+		ctx, cancel := context.WithCancel(ctx)
+		cancel()
+		return ctx
+	}
+	return context.WithValue(ctx, statementKey{}, data.SQL)
+}
+
+func (p *post) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
+	sql, _ := ctx.Value(statementKey{}).(string)
+	if !strings.HasPrefix(sql, "-- name: ClaimPlain ") || data.CommandTag.RowsAffected() < 2 { // one tells that it took less than it was asked for
+		return
+	}
+	p.once.Do(func() {
+		close(p.claimed)
+		<-p.release
+	})
+}
+
+// newLateClaim returns with a third of the lease gone.
+func newLateClaim(t *testing.T, cut bool) *lateClaim {
+	t.Helper()
+	l := &lateClaim{pool: pgtest.New(t)}
+	l.watch = newClient(t, l.pool, queue.Config{})
+	p := &post{claimed: make(chan struct{}), release: make(chan struct{}), cut: cut}
+	l.arrive = sync.OnceFunc(func() { close(p.release) })
+	traced := reconnect(t, l.pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = p })
+	w := newWorker(t, newClient(t, traced, queue.Config{}), queue.WorkerConfig{ID: "a", Lease: lateLease, Queues: map[string]int{"default": 2}})
+	l.work = handle(t, workType, w)
+	l.id = accept(t, l.watch, queue.Request{})
+	start(t, w)
+	t.Cleanup(l.arrive) // before a's stop waits for it
+	awaitClosed(t, "the claim to be answered", p.claimed)
+	awaitClock(t, l.pool, scan[time.Time](t, l.pool, `SELECT claimed_at FROM onceq.running`).Add(lateLease/3))
+	return l
+}
+
+// renewed tells whether a lease reaches further than its claim gave it.
+func (l *lateClaim) renewed(t *testing.T) bool {
+	t.Helper()
+	return scan[bool](t, l.pool, `SELECT lease_until > claimed_at + $1 * interval '1 microsecond' FROM onceq.running WHERE job_id = $2`, lateLease.Microseconds(), string(l.id))
+}
+
+// A job must not begin on what a slow claim has left of its lease: it would lose
+// it with the first heartbeat that is slow too.
+func TestLateClaim_beginsOnAWholeLease(t *testing.T) {
+	t.Parallel()
+	l := newLateClaim(t, false)
+	if l.renewed(t) {
+		t.Fatal("the lease was renewed before the worker knew of it")
+	}
+	l.arrive()
+	first := l.work.next(t)
+	if !l.renewed(t) {
+		t.Error("a job began a third of a lease after its claim, and its lease was not renewed before")
+	}
+	first.end(nil)
+	awaitState(t, l.watch, l.id, queue.StateSucceeded)
+}
+
+// What was taken back in the meantime does not begin.
+func TestLateClaim_leavesWhatIsLost(t *testing.T) {
+	t.Parallel()
+	l := newLateClaim(t, false)
+	b := newWorker(t, l.watch, calm("b"))
+	ofB := handle(t, workType, b)
+	reclaim(t, l.pool, l.watch, l.id)
+	start(t, b)
+	second := ofB.next(t)
+	l.arrive()
+	// It would begin before a job that is claimed after it.
+	other := accept(t, l.watch, queue.Request{})
+	got := l.work.next(t)
+	if got.job.ID != other {
+		t.Errorf("attempt %d of the job that was taken back began, beside its attempt %d", got.job.Attempt, second.job.Attempt)
+	}
+	got.end(nil)
+	second.end(nil)
+	if job := awaitState(t, l.watch, l.id, queue.StateSucceeded); job.Attempt != 2 || job.WorkerID != "b" {
+		t.Errorf("attempt %d of worker %q was recorded, want 2 of b", job.Attempt, job.WorkerID)
+	}
+}
+
+// A lease that could not be renewed is still a lease: the attempt is spent either
+// way, so its job begins.
+func TestLateClaim_beginsOnWhatIsLeft(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		cut    bool // heartbeats
+		locked bool // the lease's row
+	}{"its row is locked": {locked: true}, "heartbeats fail": {cut: true}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLateClaim(t, tt.cut)
+			tx, err := l.pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			if tt.locked {
+				if _, err := tx.Exec(t.Context(), `SELECT FROM onceq.running FOR UPDATE`); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l.arrive()
+			first := l.work.next(t)
+			if first.job.Attempt != 1 {
+				t.Errorf("attempt %d began, want the first", first.job.Attempt)
+			}
+			if l.renewed(t) {
+				t.Error("the test is weak: the lease was renewed")
+			}
+			if err := tx.Commit(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			first.end(nil)
+			awaitState(t, l.watch, l.id, queue.StateSucceeded)
+		})
+	}
+}
