@@ -59,10 +59,14 @@ func watchWorker(t *testing.T, way path) worked {
 		complete: tap.await(t, way.complete), prefer: tap.await(t, "PreferIndexes"),
 	}
 	stop()
-	// What is claimed here is completed, however slow the machine.
+	// However slow the machine is, what is claimed here is completed, and the claim
+	// knows as little as a worker's first, which may not have been sent.
 	for i, arg := range s.claim.args {
 		if arg == time.Second.Microseconds() {
 			s.claim.args[i] = time.Hour.Microseconds()
+		}
+		if floors, ok := arg.([]time.Time); ok {
+			clear(floors)
 		}
 	}
 	return s

@@ -178,23 +178,23 @@ func TestDeadline_afterTimeouts(t *testing.T) {
 	w := newWorker(t, c, one("a"))
 	work := handle(t, workType, w)
 	start(t, w)
-	got, _ := underDeadline(t, pool, c, work, pace*700*time.Millisecond,
+	got, _ := underDeadline(t, pool, c, work, max(2, pace)*700*time.Millisecond,
 		queue.Request{ExecutionTimeout: pace * 200 * time.Millisecond, Retry: queue.Fixed{}, MaxAttempts: 100})
 	id, attempts := got.job.ID, 1
 	cause := got.cause(t)
 	if errors.Is(cause, queue.ErrDeadlineExceeded) {
 		t.Errorf("the first attempt's timeout came before the deadline, but its context ended with %v", cause)
 	}
-	for got.end(cause); ; got.end(cause) {
-		select { // the deadline ends the wait for an attempt, or an attempt
+	got.end(cause)
+	await(t, "the deadline to end the wait for an attempt, or an attempt", func() bool {
+		select {
 		case got = <-work.came:
 			attempts++
-			cause = got.cause(t)
-			continue
-		case <-time.After(pace * 500 * time.Millisecond):
+			got.end(got.cause(t))
+		default:
 		}
-		break
-	}
+		return info(t, c, id).State == queue.StateDead
+	})
 	if attempts < 2 {
 		t.Errorf("an attempt that timed out before the deadline must be retried")
 	}

@@ -16,7 +16,7 @@ import (
 
 // lateLease is long beside what is left of it when a claim that took a third
 // comes back.
-const lateLease = 6 * shortLease
+const lateLease = 3 * shortLease
 
 // lateClaim is a claim whose answer is on its way until arrive is called.
 type lateClaim struct {
