@@ -60,13 +60,19 @@ func watchWorker(t *testing.T, way path) worked {
 	}
 	stop()
 	// However slow the machine is, what is claimed here is completed, and the claim
-	// knows as little as a worker's first, which may not have been sent.
-	for i, arg := range s.claim.args {
-		if arg == time.Second.Microseconds() {
-			s.claim.args[i] = time.Hour.Microseconds()
-		}
-		if floors, ok := arg.([]time.Time); ok {
-			clear(floors)
+	// is like a worker's first, which may not have been sent: it knows of nothing
+	// that is done, and asks for all.
+	for _, args := range [][]any{s.claim.args, s.renew.args} {
+		for i, arg := range args {
+			switch arg := arg.(type) {
+			case []time.Time:
+				clear(arg)
+			case int64:
+				args[i] = int64(claimSize)
+				if arg == time.Second.Microseconds() {
+					args[i] = time.Hour.Microseconds()
+				}
+			}
 		}
 	}
 	return s
