@@ -181,18 +181,12 @@ WITH clock AS MATERIALIZED (
   SELECT clock_timestamp() AS at
 ),
 expired AS MATERIALIZED (
-  SELECT r.job_id
+  SELECT r.job_id, r.claimed_at, r.attempt, r.fence, r.worker_id, r.deadline, r.cancel_requested_at
   FROM onceq.running AS r
   CROSS JOIN clock
   WHERE r.lease_until <= clock.at
   LIMIT $1::bigint
   FOR UPDATE OF r SKIP LOCKED
-),
-ended AS (
-  DELETE FROM onceq.running AS r
-  USING expired
-  WHERE r.job_id = ANY (ARRAY[expired.job_id])
-  RETURNING r.job_id, r.claimed_at, r.attempt, r.fence, r.worker_id, r.deadline, r.cancel_requested_at
 ),
 verdict AS MATERIALIZED (
   SELECT
@@ -202,67 +196,85 @@ verdict AS MATERIALIZED (
       WHEN e.deadline <= clock.at THEN 'deadline exceeded'
       WHEN e.attempt >= j.max_attempts THEN 'lease expired'
     END AS ending
-  FROM ended AS e
+  FROM expired AS e
   JOIN onceq.job AS j ON j.id = e.job_id
   CROSS JOIN clock
 ),
+bound AS MATERIALIZED (
+  SELECT b.key_hash, b.job_id, v.key_release
+  FROM verdict AS v
+  JOIN onceq.binding AS b ON b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+  WHERE v.ending IS NOT NULL AND b.expires_at > (SELECT clock.at FROM clock)
+  ORDER BY b.scope COLLATE "C", b.key_hash
+  FOR UPDATE OF b SKIP LOCKED
+),
+blocked AS MATERIALIZED (
+  SELECT v.job_id
+  FROM verdict AS v
+  JOIN onceq.binding AS b ON b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
+  WHERE v.ending IS NOT NULL AND b.expires_at > (SELECT clock.at FROM clock)
+    AND (b.key_hash IN (SELECT bound.key_hash FROM bound)) IS NOT TRUE
+),
+ended AS MATERIALIZED (
+  SELECT v.job_id, v.claimed_at, v.attempt, v.fence, v.worker_id, v.deadline, v.cancel_requested_at, v.queue, v.type, v.priority, v.concurrency_key, v.key_release, v.key_hashes, v.at, v.ending
+  FROM verdict AS v
+  WHERE (v.job_id IN (SELECT blocked.job_id FROM blocked)) IS NOT TRUE
+),
+gone AS (
+  DELETE FROM onceq.running AS r
+  USING expired AS e
+  WHERE r.job_id = ANY (ARRAY[e.job_id]) AND (e.job_id IN (SELECT blocked.job_id FROM blocked)) IS NOT TRUE
+),
 moved AS (
   UPDATE onceq.job AS j
-  SET run_at = v.at
-  FROM verdict AS v
-  WHERE j.id = v.job_id AND v.ending IS NULL
+  SET run_at = e.at
+  FROM ended AS e
+  WHERE j.id = e.job_id AND e.ending IS NULL
 ),
 queued AS (
   INSERT INTO onceq.pending (ready_at, job_id, deadline, attempt, priority, fence, queue, type, concurrency_key)
-  SELECT v.at, v.job_id, v.deadline, v.attempt, v.priority, v.fence, v.queue, v.type, v.concurrency_key
-  FROM verdict AS v
-  WHERE v.ending IS NULL
+  SELECT e.at, e.job_id, e.deadline, e.attempt, e.priority, e.fence, e.queue, e.type, e.concurrency_key
+  FROM ended AS e
+  WHERE e.ending IS NULL
 ),
 stored AS (
   INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt, worker_id, error)
-  SELECT v.at, v.claimed_at, v.job_id, CASE v.ending WHEN 'cancelled' THEN 3 ELSE 2 END, v.attempt, v.worker_id, v.ending
-  FROM verdict AS v
-  WHERE v.ending IS NOT NULL
-),
-bound AS MATERIALIZED (
-  SELECT b.key_hash, v.key_release
-  FROM verdict AS v
-  JOIN onceq.binding AS b ON b.key_hash = ANY (v.key_hashes) AND b.job_id = v.job_id
-  WHERE v.ending IS NOT NULL AND b.expires_at > clock_timestamp()
-  ORDER BY b.scope COLLATE "C", b.key_hash
-  FOR UPDATE OF b
+  SELECT e.at, e.claimed_at, e.job_id, CASE e.ending WHEN 'cancelled' THEN 3 ELSE 2 END, e.attempt, e.worker_id, e.ending
+  FROM ended AS e
+  WHERE e.ending IS NOT NULL
 ),
 freed AS (
   DELETE FROM onceq.binding AS b
   USING bound
-  WHERE b.key_hash = bound.key_hash AND bound.key_release > 0
+  WHERE b.key_hash = bound.key_hash AND bound.key_release > 0 AND (bound.job_id IN (SELECT ended.job_id FROM ended)) IS TRUE
 ),
 marked AS (
   UPDATE onceq.binding AS b
   SET dead = true
   FROM bound
-  WHERE b.key_hash = bound.key_hash AND bound.key_release = 0
+  WHERE b.key_hash = bound.key_hash AND bound.key_release = 0 AND (bound.job_id IN (SELECT ended.job_id FROM ended)) IS TRUE
 ),
 noted AS (
   INSERT INTO onceq.event (at, job_id, attempt, kind, details)
-  SELECT v.at, v.job_id, v.attempt, 'lease_expired', jsonb_build_object('claimed_at', v.claimed_at, 'worker', v.worker_id)
-  FROM verdict AS v
+  SELECT e.at, e.job_id, e.attempt, 'lease_expired', jsonb_build_object('claimed_at', e.claimed_at, 'worker', e.worker_id)
+  FROM ended AS e
   UNION ALL
-  SELECT v.at + interval '1 microsecond', v.job_id, v.attempt, CASE v.ending WHEN 'cancelled' THEN 'cancelled' ELSE 'dead' END,
-    jsonb_build_object('error', v.ending)
-  FROM verdict AS v
-  WHERE v.ending IS NOT NULL
+  SELECT e.at + interval '1 microsecond', e.job_id, e.attempt, CASE e.ending WHEN 'cancelled' THEN 'cancelled' ELSE 'dead' END,
+    jsonb_build_object('error', e.ending)
+  FROM ended AS e
+  WHERE e.ending IS NOT NULL
 )
 SELECT count(*)::bigint AS ended
-FROM verdict
+FROM ended
 `
 
 // EndExpiredLeases takes jobs back whose worker is gone: the attempt counts. They
 // are cancelled when that was asked for, dead when the budget is spent or the
 // deadline has passed, and otherwise ready at once. Rows that somebody is
 // working on are passed by; the lease is looked at again under the row's lock.
-// Expired bindings are let be: they are free anyway, and a transaction that is
-// taking one over must not hold up the whole pass.
+// Expired bindings are let be: they are free anyway. A job whose live binding is
+// locked (a FollowUp in a caller's transaction may hold it for long) is passed by
+// too, or it would hold up the whole pass: its turn comes again in a second.
 func (q *Queries) EndExpiredLeases(ctx context.Context, rows int64) (int64, error) {
 	row := q.db.QueryRow(ctx, endExpiredLeases, rows)
 	var ended int64
@@ -290,9 +302,16 @@ bound AS MATERIALIZED (
   SELECT b.key_hash, b.job_id
   FROM onceq.binding AS b
   JOIN passed ON b.key_hash = ANY (passed.key_hashes) AND b.job_id = passed.job_id
-  WHERE b.expires_at > clock_timestamp()
+  WHERE b.expires_at > (SELECT clock.at FROM clock)
   ORDER BY b.scope COLLATE "C", b.key_hash
-  FOR UPDATE OF b
+  FOR UPDATE OF b SKIP LOCKED
+),
+blocked AS MATERIALIZED (
+  SELECT passed.job_id
+  FROM passed
+  JOIN onceq.binding AS b ON b.key_hash = ANY (passed.key_hashes) AND b.job_id = passed.job_id
+  WHERE b.expires_at > (SELECT clock.at FROM clock)
+    AND (b.key_hash IN (SELECT bound.key_hash FROM bound)) IS NOT TRUE
 ),
 locked AS MATERIALIZED (
   SELECT l.queue, l.priority, l.ready_at, l.job_id
@@ -304,6 +323,7 @@ locked AS MATERIALIZED (
     WHERE p.queue = t.queue AND p.priority = t.priority AND p.ready_at = t.ready_at AND p.job_id = t.job_id AND locks.n >= 0
     FOR UPDATE SKIP LOCKED
   ) AS l
+  WHERE (t.job_id IN (SELECT blocked.job_id FROM blocked)) IS NOT TRUE
 ),
 gone AS (
   DELETE FROM onceq.pending AS p
@@ -344,7 +364,8 @@ FROM gone
 
 // EndPassedDeadlines makes waiting jobs dead whose deadline has passed. Bindings
 // are locked before places, in their order; a job that is being claimed or
-// cancelled at this moment is passed by. The clock is a subquery of its own, and
+// cancelled at this moment is passed by, and so is one whose live binding is
+// locked, as in EndExpiredLeases. The clock is a subquery of its own, and
 // one limit a number: so the planner knows that few deadlines have passed, and that
 // the index leads to them.
 func (q *Queries) EndPassedDeadlines(ctx context.Context, rows int64) (int64, error) {

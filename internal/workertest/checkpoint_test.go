@@ -349,3 +349,27 @@ func TestCheckpointTx_longerThanTheLease(t *testing.T) {
 	first.end(err)
 	awaitState(t, c, id, queue.StateSucceeded)
 }
+
+// A role's stricter default does not let heartbeats spoil what a stage has done.
+func TestCheckpointTx_strictRole(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.New(t)
+	pool := reconnect(t, direct, func(cfg *pgxpool.Config) {
+		cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
+	})
+	c := newClient(t, pool, queue.Config{})
+	w := newWorker(t, c, calm("a"))
+	work := handle(t, workType, w)
+	id := accept(t, c, queue.Request{MaxAttempts: 1})
+	start(t, w)
+	first := work.next(t)
+	_, err := queue.CheckpointTx(first.ctx, first.job, "stage", func(context.Context, pgx.Tx) (int, error) {
+		exec(t, direct, `UPDATE onceq.running SET lease_until = lease_until + interval '1 s'`) // as a heartbeat does
+		return 1, nil
+	})
+	if err != nil {
+		t.Errorf("a stage during which a heartbeat came was not saved: %v", err)
+	}
+	first.end(err)
+	awaitState(t, c, id, queue.StateSucceeded)
+}

@@ -246,3 +246,57 @@ func TestCompleteTx_inACancelledJob(t *testing.T) {
 		})
 	}
 }
+
+// A worker that stops between CompleteTx and Commit hands the job back like any
+// other: no attempt is spent.
+func TestCompleteTx_stoppedBeforeTheCommit(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	c := newClient(t, pool, queue.Config{})
+	w := newWorker(t, c, stopping(50*time.Millisecond))
+	work := handle(t, workType, w)
+	id := accept(t, c, queue.Request{MaxAttempts: 1})
+	r := start(t, w)
+	first := work.next(t)
+	tx := completeIn(t, pool, first)
+	r.cancel()
+	<-first.ctx.Done()
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	first.end(first.ctx.Err())
+	if err := r.wait(t); err != nil {
+		t.Fatal(err)
+	}
+	if job := info(t, c, id); job.State != queue.StateReady || job.Attempt != 0 {
+		t.Errorf("handed back by a worker that stops, the job is %s with %d attempts spent, error %q", job.State, job.Attempt, job.LastError)
+	}
+	wantKinds(t, c, id, queue.EventAccepted, queue.EventClaimed, queue.EventReleased)
+}
+
+// Under a stricter level a heartbeat that came after the snapshot is in the way,
+// which the handler is told as such.
+func TestCompleteTx_repeatableRead(t *testing.T) {
+	t.Parallel()
+	pool, c, _, first := oneCall(t, queue.Request{Retry: queue.Fixed{}})
+	tx, err := pool.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: pgx.RepeatableRead})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `SELECT 1`); err != nil { // takes the snapshot
+		t.Fatal(err)
+	}
+	exec(t, pool, `UPDATE onceq.running SET lease_until = lease_until + interval '1 s'`)
+	if err := queue.CompleteTx(first.ctx, tx, first.job); !errors.Is(err, queue.ErrRetryTransaction) {
+		t.Errorf("CompleteTx in a REPEATABLE READ transaction, after a heartbeat: %v, want ErrRetryTransaction", err)
+	}
+	if err := tx.Rollback(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := completeIn(t, pool, first).Commit(t.Context()); err != nil {
+		t.Errorf("the same once more, in a READ COMMITTED one: %v", err)
+	}
+	first.end(nil)
+	awaitState(t, c, first.job.ID, queue.StateSucceeded)
+}

@@ -3,7 +3,6 @@ package workertest_test
 import (
 	"context"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,53 +26,39 @@ type lateClaim struct {
 	arrive func()
 }
 
-// post holds up the answer of the first claim that has a job, and cuts
-// heartbeats off if told so.
-type post struct {
-	once    sync.Once
-	claimed chan struct{} // closed when that claim has been answered
-	release chan struct{}
-	cut     bool
-}
-
-type statementKey struct{}
-
-func (p *post) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if p.cut && strings.HasPrefix(data.SQL, "-- name: RenewLeases ") {
-		ctx, cancel := context.WithCancel(ctx)
-		cancel()
-		return ctx
-	}
-	return context.WithValue(ctx, statementKey{}, data.SQL)
-}
-
-func (p *post) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryEndData) {
-	sql, _ := ctx.Value(statementKey{}).(string)
-	if !strings.HasPrefix(sql, "-- name: ClaimPlain ") || data.CommandTag.RowsAffected() < 2 { // one tells that it took less than it was asked for
-		return
-	}
-	p.once.Do(func() {
-		close(p.claimed)
-		<-p.release
-	})
-}
-
 // newLateClaim returns with a third of the lease gone.
 func newLateClaim(t *testing.T, cut bool) *lateClaim {
 	t.Helper()
 	l := &lateClaim{pool: pgtest.New(t)}
 	l.watch = newClient(t, l.pool, queue.Config{})
-	p := &post{claimed: make(chan struct{}), release: make(chan struct{}), cut: cut}
-	l.arrive = sync.OnceFunc(func() { close(p.release) })
-	traced := reconnect(t, l.pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = p })
+	claims := &turnstile{name: "ClaimPlain", answers: true}
+	claims.armed.Store(true)
+	l.arrive = claims.open
+	traced := guarded(t, l.pool, claims)
+	if cut {
+		traced = reconnect(t, l.pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = noHeartbeats{claims} })
+	}
 	w := newWorker(t, newClient(t, traced, queue.Config{}), queue.WorkerConfig{ID: "a", Lease: lateLease, Queues: map[string]int{"default": 2}})
 	l.work = handle(t, workType, w)
 	l.id = accept(t, l.watch, queue.Request{})
 	start(t, w)
-	t.Cleanup(l.arrive) // before a's stop waits for it
-	awaitClosed(t, "the claim to be answered", p.claimed)
+	t.Cleanup(l.arrive) // before the worker's stop waits for it
+	awaitClosed(t, "the claim to be answered", claims.came)
 	awaitClock(t, l.pool, scan[time.Time](t, l.pool, `SELECT claimed_at FROM onceq.running`).Add(lateLease/3))
 	return l
+}
+
+// noHeartbeats cuts heartbeats off.
+type noHeartbeats struct{ *turnstile }
+
+func (n noHeartbeats) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	ctx = n.turnstile.TraceQueryStart(ctx, conn, data)
+	if strings.HasPrefix(data.SQL, "-- name: RenewLeases ") {
+		cut, cancel := context.WithCancel(ctx)
+		cancel()
+		return cut
+	}
+	return ctx
 }
 
 // renewed tells whether a lease reaches further than its claim gave it.

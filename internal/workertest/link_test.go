@@ -17,8 +17,9 @@ type link struct {
 
 	mu     sync.Mutex
 	change *sync.Cond
-	cut    bool // connections are ended and refused
-	held   bool // nothing gets through, in either direction
+	cut    bool              // connections are ended and refused
+	held   bool              // nothing gets through, in either direction
+	silent map[net.Conn]bool // what comes from these is lost
 	conns  map[net.Conn]bool
 	all    sync.WaitGroup
 }
@@ -31,7 +32,7 @@ func linked(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *link) {
 		t.Fatal(err)
 	}
 	at := pool.Config().ConnConfig
-	l := &link{listener: listener, to: net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))), conns: map[net.Conn]bool{}}
+	l := &link{listener: listener, to: net.JoinHostPort(at.Host, strconv.Itoa(int(at.Port))), conns: map[net.Conn]bool{}, silent: map[net.Conn]bool{}}
 	l.change = sync.NewCond(&l.mu)
 	l.all.Go(l.accept)
 	t.Cleanup(l.close)
@@ -78,6 +79,7 @@ func (l *link) carry(to, from net.Conn) {
 		defer l.mu.Unlock()
 		delete(l.conns, to)
 		delete(l.conns, from)
+		delete(l.silent, from)
 	}()
 	buf := make([]byte, 32<<10)
 	for {
@@ -85,6 +87,9 @@ func (l *link) carry(to, from net.Conn) {
 		l.mu.Lock()
 		for l.held {
 			l.change.Wait()
+		}
+		if l.silent[from] {
+			n = 0
 		}
 		l.mu.Unlock()
 		if n > 0 {
@@ -113,6 +118,16 @@ func (l *link) hold() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.held = true
+}
+
+// silence takes the life out of the connections that are there, for good, as a
+// firewall does that forgets them. New ones work.
+func (l *link) silence() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for conn := range l.conns {
+		l.silent[conn] = true
+	}
 }
 
 // restore lets everything through again.

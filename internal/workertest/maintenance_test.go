@@ -267,3 +267,72 @@ func TestMaintain_severalAtOnce(t *testing.T) {
 	all.Wait()
 	await(t, "all jobs to end", func() bool { maintain(t, c); s := states(t, pool); return s["waiting"]+s["running"] == 0 })
 }
+
+// The slow turn of the only worker may take minutes. Leases end meanwhile.
+func TestMaintenance_slowTurnHoldsNothingUp(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	c := newClient(t, pool, queue.Config{})
+	walks := &turnstile{name: "DeleteOldFinished"}
+	w := newWorker(t, newClient(t, guarded(t, pool, walks), queue.Config{}), one("a"))
+	handle(t, "other", w)
+	accept(t, c, queue.Request{})
+	walks.armed.Store(true)
+	start(t, w)
+	t.Cleanup(walks.open)
+	awaitClosed(t, "the walk over ended jobs", walks.came)
+	abandon(t, pool)
+	await(t, "an expired lease to be ended during the walk", func() bool { return scan[int](t, pool, `SELECT count(*) FROM onceq.running`) == 0 })
+}
+
+// A caller's open transaction that holds a job's key (a FollowUp, while the job
+// runs or waits for its deadline) keeps maintenance from that job alone.
+func TestMaintain_passesBindingsThatAreHeld(t *testing.T) {
+	t.Parallel()
+	for name, gone := range map[string]func(t testing.TB, pool *pgxpool.Pool){
+		"expired leases": abandon,
+		"deadlines": func(t testing.TB, pool *pgxpool.Pool) {
+			exec(t, pool, `UPDATE onceq.pending SET deadline = clock_timestamp() - interval '1 s'`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pool := pgtest.New(t)
+			c := newClient(t, pool, queue.Config{})
+			accept(t, c, queue.Request{MaxAttempts: 1, Admission: queue.Debounce{Key: "held", Window: time.Hour}})
+			var free []queue.JobID
+			for i := range 3 {
+				free = append(free, accept(t, c, queue.Request{MaxAttempts: 1, Admission: queue.Debounce{Key: fmt.Sprint("free ", i), Window: time.Hour}}))
+			}
+			tx, err := pool.Begin(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			if _, err := tx.Exec(t.Context(), `SELECT FROM onceq.binding AS b JOIN onceq.job AS j ON j.id = b.job_id WHERE j.id <> ALL ($1::uuid[]) FOR UPDATE OF b`, free); err != nil {
+				t.Fatal(err)
+			}
+			gone(t, pool)
+			if rows := maintain(t, c); rows["expired_leases"]+rows["deadlines"] != 3 {
+				t.Errorf("of four jobs one is held, the others must be ended: %v", rows)
+			}
+			for _, id := range free {
+				if job := info(t, c, id); job.State != queue.StateDead {
+					t.Errorf("a job beside the held one is %s", job.State)
+				}
+			}
+			if n := scan[int](t, pool, `SELECT count(*) FROM onceq.binding WHERE dead`); n != 3 {
+				t.Errorf("%d keys tell of a death, want 3", n)
+			}
+			if err := tx.Rollback(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if rows := maintain(t, c); rows["expired_leases"]+rows["deadlines"] != 1 {
+				t.Errorf("its key is no longer held, and the job must be ended: %v", rows)
+			}
+			if n := scan[int](t, pool, `SELECT count(*) FROM onceq.binding WHERE dead`); n != 4 {
+				t.Errorf("%d keys tell of a death, want all 4", n)
+			}
+		})
+	}
+}

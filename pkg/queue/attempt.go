@@ -113,9 +113,9 @@ func (a *attempt) settle(err, cause error) {
 	a.settling.Store(true)
 	switch {
 	case errors.Is(cause, ErrLeaseLost):
-		a.w.leases.remove(a)
+		a.w.ended([]*attempt{a}) // CompleteTx may have ended it, and freed its slot
 	case a.completing.Load():
-		a.w.settleTx(a, err)
+		a.w.settleTx(a, err, cause)
 	case errors.Is(cause, ErrDeadlineExceeded):
 		a.w.fail(a, errors.New("deadline exceeded"), nil)
 	case err == nil:
@@ -174,15 +174,20 @@ type leases struct {
 	held map[JobID]*attempt
 }
 
-// add begins the renewal. An earlier attempt that is still held lost the job, or
-// this one would not have it.
+// add begins the renewal. Of two attempts that meet here the earlier has lost the
+// job, or the other would not have it. That may be the one that comes: its
+// process was paused before it began.
 func (l *leases) add(a *attempt) {
 	l.mu.Lock()
-	earlier := l.held[a.id]
-	l.held[a.id] = a
+	loser := l.held[a.id]
+	if loser != nil && loser.fence > a.fence {
+		loser = a
+	} else {
+		l.held[a.id] = a
+	}
 	l.mu.Unlock()
-	if earlier != nil {
-		earlier.lost()
+	if loser != nil {
+		loser.lost()
 	}
 }
 

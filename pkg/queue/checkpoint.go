@@ -93,13 +93,15 @@ func Checkpoint[T, P any](ctx context.Context, job *Job[P], stage string, run fu
 
 // CheckpointTx is Checkpoint with a transaction: what the function does in it and
 // the saved value commit together, so the stage's effect inside this database
-// happens exactly once. The function must neither commit nor roll back.
+// happens exactly once. The function must neither commit nor roll back. The
+// transaction is READ COMMITTED, whatever the role's default: a stricter one would
+// not bear the heartbeats meanwhile.
 func CheckpointTx[T, P any](ctx context.Context, job *Job[P], stage string, run func(context.Context, pgx.Tx) (T, error)) (T, error) {
 	a := job.attempt
 	return stageValue[T](ctx, a, stage, func() (text json.RawMessage, err error) {
 		a.inTx.Add(1)
 		defer a.inTx.Add(-1)
-		err = pgx.BeginFunc(ctx, a.w.c.pool, func(tx pgx.Tx) error {
+		err = pgx.BeginTxFunc(ctx, a.w.c.pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted}, func(tx pgx.Tx) error {
 			q := a.w.c.queries(tx)
 			if text, err = savedStage(ctx, q, a, stage); text != nil || err != nil {
 				return err
@@ -122,12 +124,19 @@ func CheckpointTx[T, P any](ctx context.Context, job *Job[P], stage string, run 
 // last thing to do before Commit. Once committed, the job has succeeded,
 // whatever the handler returns; if the transaction is not committed, the attempt
 // fails. ErrLeaseLost tells that the job is no longer this attempt's: roll back.
+//
+// The transaction should be READ COMMITTED. Under a stricter level a heartbeat that
+// came after its snapshot, so any attempt longer than a third of a lease, makes
+// this fail with ErrRetryTransaction.
 func CompleteTx[P any](ctx context.Context, tx pgx.Tx, job *Job[P]) error {
 	a := job.attempt
 	a.completing.Store(true)
 	ended, err := a.w.c.queries(tx).CompleteJobs(ctx, db.CompleteJobsParams{
 		JobIds: []string{string(a.id)}, Fences: []int32{a.fence}, Frees: []bool{a.frees}, WorkerID: a.w.cfg.ID,
 	})
+	if retryable(err) {
+		err = retryTransaction(err)
+	}
 	if err != nil {
 		return fmt.Errorf("queue: complete job %s: %w", a.id, err)
 	}

@@ -39,11 +39,11 @@ type source struct {
 
 	mu       sync.Mutex
 	busy     int
-	short    bool            // a claim was cut short for want of free handlers
-	heldBack bool            // the last claim left ready jobs behind: a pause, or the queue's cap
-	ends     int             // jobs whose end is recorded
-	freed    map[string]bool // concurrency keys with a slot to give
-	next     []claimed       // in the order in which they begin
+	short    bool           // a claim was cut short for want of free handlers
+	heldBack bool           // the last claim left ready jobs behind: a pause, or the queue's cap
+	ends     int            // jobs whose end is recorded
+	freed    map[string]int // concurrency keys with a slot to give, and the last of the ends that gave one
+	next     []claimed      // in the order in which they begin
 
 	wake   chan struct{} // something may be ready, or a slot is free
 	floors floors
@@ -54,7 +54,7 @@ type source struct {
 }
 
 func newSource(w *Worker, queue string, capacity int) *source {
-	return &source{w: w, queue: queue, capacity: capacity, freed: map[string]bool{}, wake: make(chan struct{}, 1), ahead: leastAhead}
+	return &source{w: w, queue: queue, capacity: capacity, freed: map[string]int{}, wake: make(chan struct{}, 1), ahead: leastAhead}
 }
 
 // nudge makes the source look again soon. It never blocks.
@@ -71,7 +71,7 @@ func (s *source) ended(key string) {
 	s.mu.Lock()
 	s.ends++
 	if key != "" {
-		s.freed[key] = true
+		s.freed[key] = s.ends
 	}
 	wanted := key != "" || s.heldBack
 	s.mu.Unlock()
@@ -178,7 +178,7 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	}
 	// A claim that was sent is waited for, so that a shutdown in the middle of it
 	// leaves no job leased to nobody.
-	asking, cancel := context.WithTimeout(s.w.final, min(s.w.cfg.Lease, statementLimit))
+	asking, cancel := context.WithTimeout(s.w.final, s.w.cfg.Lease)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(claimGrace, cancel) })()
 	rows, err := s.ask(asking, most, keys)
@@ -195,8 +195,12 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	s.mu.Lock()
 	s.heldBack = heldBack
 	missed := heldBack && s.ends != ends
-	for _, key := range keys {
-		delete(s.freed, key)
+	if len(rows) > 0 || !heldBack && !again { // else it has not looked at them
+		for _, key := range keys {
+			if s.freed[key] <= ends { // else another slot has come since
+				delete(s.freed, key)
+			}
+		}
 	}
 	s.mu.Unlock()
 	if missed {

@@ -15,9 +15,6 @@ const (
 	unwindTimeout = 10 * time.Second
 	// afterwards is how long what only waited for PostgreSQL needs to end.
 	afterwards = time.Second
-	// statementLimit bounds a statement of the worker's own, so that a connection
-	// that went silent is given up for another.
-	statementLimit = 15 * time.Second
 )
 
 // drain waits until nothing is claimed any more, all handlers have returned and

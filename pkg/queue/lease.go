@@ -84,7 +84,7 @@ func (w *Worker) renew(ctx context.Context) {
 // this worker has, and when it was sent.
 func (w *Worker) beat(ctx context.Context, ids []string, fences []int32) (answers map[JobID]db.RenewLeasesRow, sent time.Time, err error) {
 	sent = time.Now()
-	ctx, cancel := context.WithTimeout(ctx, min(w.cfg.Lease/2, statementLimit))
+	ctx, cancel := context.WithTimeout(ctx, w.cfg.Lease/2)
 	defer cancel()
 	rows, err := w.pulse.RenewLeases(ctx, db.RenewLeasesParams{JobIds: ids, Fences: fences, WorkerID: w.cfg.ID, LeaseUs: w.cfg.Lease.Microseconds()})
 	if err != nil {

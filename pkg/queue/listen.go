@@ -30,7 +30,9 @@ func (w *Worker) listen(ctx context.Context, control *pgxpool.Pool) {
 }
 
 func (w *Worker) listenOnce(ctx context.Context, control *pgxpool.Pool) error {
-	pooled, err := control.Acquire(ctx)
+	asking, cancel := context.WithTimeout(ctx, statementLimit)
+	defer cancel()
+	pooled, err := control.Acquire(asking)
 	if err != nil {
 		return err
 	}
@@ -41,7 +43,7 @@ func (w *Worker) listenOnce(ctx context.Context, control *pgxpool.Pool) error {
 		defer cancel()
 		_ = conn.Close(closing)
 	}()
-	if _, err := conn.Exec(ctx, "LISTEN "+pgx.Identifier{w.c.schema}.Sanitize()); err != nil {
+	if _, err := conn.Exec(asking, "LISTEN "+pgx.Identifier{w.c.schema}.Sanitize()); err != nil {
 		return err
 	}
 	for _, s := range w.queues {

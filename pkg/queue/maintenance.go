@@ -187,9 +187,9 @@ const (
 	slowTurn   = "slow"
 )
 
-// upkeep is a worker's part in maintenance, until ctx ends. Workers take turns:
-// whoever finds a turn due takes it and moves its time.
-func (w *Worker) upkeep(ctx context.Context) {
+// upkeep is a worker's part in one kind of maintenance, until ctx ends. Workers
+// take turns: whoever finds a turn due takes it and moves its time.
+func (w *Worker) upkeep(ctx context.Context, turn string, cadence time.Duration, tasks []task) {
 	tick := time.NewTicker(urgentCadence / 2)
 	defer tick.Stop()
 	for {
@@ -197,8 +197,7 @@ func (w *Worker) upkeep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			w.takeTurn(ctx, urgentTurn, urgentCadence, w.c.urgentTasks())
-			w.takeTurn(ctx, slowTurn, slowCadence, w.c.slowTasks())
+			w.takeTurn(ctx, turn, cadence, tasks)
 		}
 	}
 }

@@ -95,8 +95,10 @@ func (w *Worker) release(batch ...*attempt) {
 // settleTx ends an attempt whose handler called CompleteTx. If that transaction
 // was committed the job has succeeded and the handler's answer changes nothing;
 // if not, the effects that were to go with it are gone too, so it is a failure
-// even when the handler says nothing.
-func (w *Worker) settleTx(a *attempt, err error) {
+// even when the handler says nothing. One that ended because the worker stops is
+// handed back like any other; should the commit still be under way, the hand-back
+// waits for it, and finds nothing.
+func (w *Worker) settleTx(a *attempt, err, cause error) {
 	var still bool
 	w.persist([]*attempt{a}, "look up", func(ctx context.Context) error {
 		var lookErr error
@@ -105,6 +107,10 @@ func (w *Worker) settleTx(a *attempt, err error) {
 	})
 	if !still {
 		w.ended([]*attempt{a})
+		return
+	}
+	if err != nil && errors.Is(cause, errShutdown) {
+		w.release(a)
 		return
 	}
 	if err == nil {
@@ -118,7 +124,7 @@ func (w *Worker) settleTx(a *attempt, err error) {
 // goes on meanwhile.
 func (w *Worker) persist(batch []*attempt, what string, write func(context.Context) error) {
 	for try := 1; ; try++ {
-		ctx, cancel := context.WithTimeout(w.final, min(max(w.cfg.Lease/2, time.Second), statementLimit))
+		ctx, cancel := context.WithTimeout(w.final, max(w.cfg.Lease/2, time.Second))
 		err := write(ctx)
 		cancel()
 		if err == nil {

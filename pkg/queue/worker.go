@@ -48,13 +48,15 @@ const (
 	defaultShutdown  = 30 * time.Second
 	maxWorkerIDBytes = 200
 	// controlConns are the worker's own connections that claim and settle,
-	// whatever handlers do to the client's pool. One more listens, and one more
-	// renews leases: a final write that waits for a lock must not keep it.
+	// whatever handlers do to the client's pool. One more listens.
 	controlConns = 3
+	// pulseConns are those that renew leases: a final write that waits for a lock
+	// must not keep them. The second is for when the first went silent.
+	pulseConns = 2
 )
 
 // Worker claims jobs and runs their handlers. Register handlers with [Handle],
-// then call Run once. While it runs it has up to 5 connections of its own, with
+// then call Run once. While it runs it has up to 6 connections of its own, with
 // the settings of the client's pool and beside it, so that handlers can't exhaust
 // them. Any number of workers, in any number of processes, share the queues.
 type Worker struct {
@@ -158,7 +160,7 @@ func Handle[P any](w *Worker, jobType string, h Handler[P]) {
 // when handlers did not return even then or PostgreSQL did not answer; their jobs
 // are taken back when their leases end. While PostgreSQL is away it keeps trying.
 // It may be called once.
-func (w *Worker) Run(ctx context.Context) error {
+func (w *Worker) Run(ctx context.Context) (err error) {
 	first := false
 	w.began.Do(func() { first = true })
 	if !first {
@@ -171,13 +173,13 @@ func (w *Worker) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("queue: run worker: %w", err)
 	}
-	pulse, err := w.connect(1)
+	pulse, err := w.connect(pulseConns)
 	if err != nil {
 		control.Close()
 		return fmt.Errorf("queue: run worker: %w", err)
 	}
-	defer closeBoth(control, pulse)
-	w.q, w.pulse = w.c.queries(control), w.c.queries(pulse)
+	defer func() { closeBoth(err == nil, control, pulse) }()
+	w.q, w.pulse = w.c.queries(limited{control}), w.c.queries(limited{pulse})
 	if err := w.awaitSchema(ctx); err != nil {
 		return fmt.Errorf("queue: run worker: %w", err)
 	}
@@ -208,13 +210,15 @@ func (w *Worker) Run(ctx context.Context) error {
 	if !w.c.pollOnly() {
 		feeders.Go(func() { w.listen(ctx, control) })
 	}
-	feeders.Go(func() { w.upkeep(ctx) })
+	// The slow turn may take minutes, in which leases run out as ever.
+	feeders.Go(func() { w.upkeep(ctx, urgentTurn, urgentCadence, w.c.urgentTasks()) })
+	feeders.Go(func() { w.upkeep(ctx, slowTurn, slowCadence, w.c.slowTasks()) })
 
 	<-ctx.Done()
-	unclean := w.drain(&feeders, completing, cancelHandlers, giveUp)
+	err = w.drain(&feeders, completing, cancelHandlers, giveUp)
 	stopServing()
 	servants.Wait()
-	return unclean
+	return err
 }
 
 // connect makes a small pool of the worker's own, with the settings of the
@@ -237,12 +241,22 @@ func (w *Worker) connect(conns int32) (*pgxpool.Pool, error) {
 }
 
 // closeBoth closes two pools at once: a connection that doesn't answer holds up
-// its pool's Close for some seconds.
-func closeBoth(a, b *pgxpool.Pool) {
-	var closing sync.WaitGroup
-	closing.Go(a.Close)
-	closing.Go(b.Close)
-	closing.Wait()
+// its pool's Close, for up to half a minute. It is not waited for where handlers
+// are left behind, which may use it.
+func closeBoth(wait bool, a, b *pgxpool.Pool) {
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		var closing sync.WaitGroup
+		closing.Go(a.Close)
+		closing.Go(b.Close)
+		closing.Wait()
+	}()
+	if wait {
+		<-closed
+	} else {
+		within(closed, afterwards)
+	}
 }
 
 // awaitSchema checks the schema, for as long as it takes to reach PostgreSQL.
