@@ -21,9 +21,10 @@ stored hashed and never shown. The same id with another --actor or --reason is a
 conflict. A dead letter that another order has redriven is left alone, unless
 --again is given.
 
-With filters, --limit bounds how many jobs the order makes in all, and --dry-run
-tells how many and writes nothing. It asks on a terminal for the name of the
-database; elsewhere, and with --json, it wants --yes.
+With filters, --limit bounds how many jobs the order makes in all, as long as
+their dead letters are there: those that retention has deleted don't count.
+--dry-run tells how many and writes nothing. The order asks on a terminal for
+the name of the database; elsewhere, and with --json, it wants --yes.
 
 Exit codes: 0 redriven, or replayed; 1 failed; 2 wrong usage; 3 the request id
 stands for another order; 5 of one job: it is not dead, not there, or redriven

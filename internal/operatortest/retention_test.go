@@ -94,6 +94,33 @@ func TestRetention_walksOnByRecords(t *testing.T) {
 	}
 }
 
+// The one exception to the limit of an order of many: a dead letter that retention
+// has deleted counts no longer. Nothing is made twice even so.
+func TestRetention_ofSourcesOfAnOrder(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.lot(6)
+	order := queue.RedriveManyRequest{RequestID: "order", Limit: 2}
+	again := func(want queue.RedriveManyResult) {
+		t.Helper()
+		if got := w.many(order); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+	again(queue.RedriveManyResult{Redriven: 2, LookedAt: 2, AtLimit: true})
+	w.exec(`UPDATE onceq.finished SET finished_at = finished_at - interval '31 days' WHERE job_id = $1`, string(lotID(1)))
+	again(queue.RedriveManyResult{Replayed: 2, LookedAt: 2, AtLimit: true})
+	w.maintain()
+	again(queue.RedriveManyResult{Redriven: 1, Replayed: 1, LookedAt: 2, AtLimit: true})
+	again(queue.RedriveManyResult{Replayed: 2, LookedAt: 2, AtLimit: true})
+	if n := scan[int](w, `SELECT count(*) FROM onceq.redrive AS r JOIN onceq.job AS j ON j.id = r.target_id`); n != 3 {
+		t.Errorf("%d jobs were made, want 3: of the one that is gone, and of two that count", n)
+	}
+	if n := scan[int](w, `SELECT count(DISTINCT source_id) FROM onceq.redrive`); n != 3 {
+		t.Errorf("3 jobs were made of %d dead letters: one was redriven twice", n)
+	}
+}
+
 // The summary of a purge and the events of redrives go with the events'
 // retention, also of jobs that are there still.
 func TestRetention_ofEvents(t *testing.T) {

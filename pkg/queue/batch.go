@@ -53,8 +53,11 @@ func (c *Client) newBatch(reqs []Request) (*batch, error) {
 			wrong = append(wrong, &RequestError{Index: i, Err: err})
 			continue
 		}
+		if size += len(p.payload); size > maxBatchBytes {
+			clear(ps) // it is refused: the others are checked, and nothing is kept
+			continue
+		}
 		ps[i] = p
-		size += len(p.payload)
 	}
 	if size > maxBatchBytes {
 		wrong = append(wrong, fmt.Errorf("%w: batch: payloads of %d bytes together; allowed are at most %d", ErrInvalidRequest, size, maxBatchBytes))

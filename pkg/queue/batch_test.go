@@ -1,7 +1,10 @@
 package queue
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -60,5 +63,36 @@ func TestBatch_foldsRequestsHoweverPrepared(t *testing.T) {
 		if err != nil || results[0] != results[1] || results[1].Outcome != OutcomeReplayed {
 			t.Errorf("digested %v: got %+v, %v, want two replays", digested, results, err)
 		}
+	}
+}
+
+// heapShown is a payload that tells how much memory is in use while it is encoded.
+type heapShown struct{ bytes *uint64 }
+
+func (h heapShown) MarshalJSON() ([]byte, error) {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	*h.bytes = m.HeapAlloc
+	return []byte("1"), nil
+}
+
+// A batch whose payloads pass the bound keeps none of them while the rest of it is
+// checked: 1,000 requests of 16 MiB are no more than the bound.
+func TestBatch_overTheBoundKeepsNothing(t *testing.T) {
+	c := &Client{maxPayload: maxPayloadBytes, hashers: []keyHasher{newKeyHasher(nil)}}
+	payload := json.RawMessage(`"` + strings.Repeat("x", maxPayloadBytes-2) + `"`)
+	var before, after uint64
+	reqs := []Request{{Type: "a", Payload: heapShown{&before}}}
+	for range maxBatchBytes / maxPayloadBytes {
+		reqs = append(reqs, Request{Type: "a", Payload: payload})
+	}
+	reqs = append(reqs, Request{Type: "a", Payload: heapShown{&after}}, Request{Type: " b"})
+	_, err := c.newBatch(reqs)
+	if !errors.Is(err, ErrInvalidRequest) || !strings.Contains(err.Error(), "payloads of") || !strings.Contains(err.Error(), fmt.Sprintf("request %d: ", len(reqs)-1)) {
+		t.Errorf("want a refusal that names the size and the last request, got %v", err)
+	}
+	if kept := int64(after) - int64(before); kept > maxBatchBytes/2 {
+		t.Errorf("%d MiB are kept of a batch that is refused", kept>>20)
 	}
 }

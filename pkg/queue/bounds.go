@@ -100,7 +100,9 @@ func (p *problems) instant(field string, value time.Time) {
 
 func (p *problems) tags(tags []string) {
 	if len(tags) > maxTags {
+		// Each of them may be wrong; a text about all would have no bound.
 		p.add("tags", "%d tags; allowed are at most %d", len(tags), maxTags)
+		return
 	}
 	for i, tag := range tags {
 		switch n := utf8.RuneCountInString(tag); {

@@ -1,13 +1,11 @@
 package queue
 
 import (
-	"encoding"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/onceq/onceq/internal/canon"
 )
@@ -51,9 +49,10 @@ func marshal(v any) (string, error) {
 		return "", hideValue(err)
 	}
 	text := strings.TrimSuffix(buf.String(), "\n")
-	// The encoder writes a replacement as an escape, and a true U+FFFD as itself.
-	if strings.Contains(text, `\ufffd`) && hasInvalidUTF8(reflect.ValueOf(v)) {
-		return "", errors.New("a string is not valid UTF-8")
+	// The encoder writes a replacement as an escape, and a true U+FFFD as itself; under
+	// GOEXPERIMENT=jsonv2 it writes both as they are.
+	if strings.Contains(text, `\ufffd`) || strings.Contains(text, "\ufffd") {
+		return text, checkUTF8(reflect.ValueOf(v), 0)
 	}
 	return text, nil
 }
@@ -70,51 +69,4 @@ func hideValue(err error) error {
 		return fmt.Errorf("the type %s can't be encoded as JSON", unsupported.Type)
 	}
 	return errors.New("a value that JSON can't hold: NaN, an infinity or a cycle")
-}
-
-var (
-	jsonMarshalerType = reflect.TypeFor[json.Marshaler]()
-	textMarshalerType = reflect.TypeFor[encoding.TextMarshaler]()
-)
-
-// hasInvalidUTF8 looks for a string that is not valid UTF-8 in a value that
-// encoding/json has accepted, so there is no cycle in it. What a type encodes
-// for itself is its own affair, except text, which the encoder would mend too.
-func hasInvalidUTF8(v reflect.Value) bool {
-	if !v.IsValid() {
-		return false
-	}
-	if v.Type().Implements(jsonMarshalerType) {
-		return false
-	}
-	if v.Type().Implements(textMarshalerType) && v.CanInterface() && !(v.Kind() == reflect.Pointer && v.IsNil()) {
-		text, err := v.Interface().(encoding.TextMarshaler).MarshalText()
-		return err == nil && !utf8.Valid(text)
-	}
-	switch v.Kind() {
-	case reflect.String:
-		return !utf8.ValidString(v.String())
-	case reflect.Pointer, reflect.Interface:
-		return hasInvalidUTF8(v.Elem())
-	case reflect.Slice, reflect.Array:
-		for i := range v.Len() {
-			if hasInvalidUTF8(v.Index(i)) {
-				return true
-			}
-		}
-	case reflect.Map:
-		for it := v.MapRange(); it.Next(); {
-			if hasInvalidUTF8(it.Key()) || hasInvalidUTF8(it.Value()) {
-				return true
-			}
-		}
-	case reflect.Struct:
-		for i := range v.NumField() {
-			// Unexported fields are not encoded, unless they are embedded structs.
-			if f := v.Type().Field(i); (f.IsExported() || f.Anonymous) && f.Tag.Get("json") != "-" && hasInvalidUTF8(v.Field(i)) {
-				return true
-			}
-		}
-	}
-	return false
 }

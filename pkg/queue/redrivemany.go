@@ -19,7 +19,7 @@ type RedriveManyRequest struct {
 	RequestID, Actor, Reason string
 	Again                    bool
 	// Limit is how many dead letters the order may redrive, those that it redrove
-	// before included: 1 to 1,000,000.
+	// before and that are still there included: 1 to 1,000,000.
 	Limit int
 	// DryRun writes nothing and tells what would be done.
 	DryRun bool
@@ -48,9 +48,11 @@ const maxRedriveMany = 1_000_000
 // each of them, in transactions of up to 200. What it did stays done when a later
 // step fails, and the result tells it. Repeated with the same request id it goes
 // on where it was broken off: what it has done is replayed and counts towards
-// Limit, so that the order makes no job twice and no more than Limit. Jobs
-// that die after it began are left alone, and so are jobs that the same order
-// made, should they die too.
+// Limit, so that the order makes no job twice and no more than Limit. What counts
+// is found by the dead letters themselves: one that retention deleted between two
+// calls counts no longer, and the order may redrive another in its place. Jobs
+// that die after a call began are left alone by it, and so are jobs that the same
+// order made, should they die too.
 func (c *Client) RedriveMany(ctx context.Context, req RedriveManyRequest) (RedriveManyResult, error) {
 	run, err := c.newRedriveRun(req)
 	if err != nil {
