@@ -14,7 +14,9 @@
 --   4 its job has started or ended          refused: not_pending, or a fresh job
 --   5 expired, and nothing waits            a fresh job
 -- live was read after the snapshot and over is by the statement's own time, so a
--- refusal holds at the moment of the snapshot, as in Debounce.
+-- refusal holds at the moment of the snapshot, as in Debounce. A window ends at its
+-- job's run time: while a secret is rotated a key has several bindings, and a
+-- process that knows fewer of its hashes moves the run time and only those.
 --
 -- One INSERT locks every key that is made, taken over or replaced, by scope and
 -- hash, before any place: fresh keys are inserted; what is expired or ended is
@@ -65,7 +67,7 @@ seen AS MATERIALIZED (
     bind.ord, bind.turn, bind.key_hash, bind.mode AS asked, bind.fingerprint AS asked_fingerprint, bind.scope,
     bind.follow_us, bind.hold, bind.window_us, bind.max_wait_us, bind.cut_us,
     b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint,
-    b.expires_at > clock.at AS live, b.expires_at <= statement_timestamp() AS over,
+    coalesce(p.run_at, b.expires_at) > clock.at AS live, coalesce(p.run_at, b.expires_at) <= statement_timestamp() AS over,
     b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same,
     p.job_id IS NOT NULL AS waits, p.queue, p.priority, p.ready_at
   FROM bind
@@ -73,9 +75,9 @@ seen AS MATERIALIZED (
   -- OFFSET 0 keeps these look-ups by primary key for each hash, whatever the planner thinks of the tables.
   CROSS JOIN LATERAL (SELECT o.* FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
   LEFT JOIN LATERAL (
-    SELECT o.job_id, o.queue, o.priority, o.ready_at
+    SELECT j.run_at, o.job_id, o.queue, o.priority, o.ready_at
     FROM onceq.job AS j
-    JOIN onceq.pending AS o
+    LEFT JOIN onceq.pending AS o
       ON o.queue = j.queue AND o.priority = j.priority AND o.ready_at = greatest(j.run_at, j.accepted_at) AND o.job_id = j.id AND o.fence = 0
     WHERE j.id = b.job_id AND bind.mode = 2 AND b.mode = 2
     OFFSET 0
@@ -156,7 +158,7 @@ locked AS MATERIALIZED (
 ),
 place AS MATERIALIZED (
   SELECT l.*, p.place
-  FROM (SELECT DISTINCT ON (k.ord) k.* FROM locked AS k ORDER BY k.ord, k.turn) AS l
+  FROM (SELECT DISTINCT ON (k.ord) k.* FROM locked AS k ORDER BY k.ord, k.expires_at = k.ready_at DESC, k.turn) AS l
   CROSS JOIN LATERAL (
     SELECT o.ctid::tid AS place
     FROM onceq.pending AS o
@@ -180,13 +182,13 @@ cut AS MATERIALIZED (
 replaced AS MATERIALIZED (
   SELECT
     p.ord, p.job_id, p.place, p.fingerprint AS before, settled.at,
-    CASE WHEN p.hold THEN p.expires_at ELSE least(
+    CASE WHEN p.hold THEN p.ready_at ELSE least(
       settled.at + p.window_us * interval '1 microsecond',
       p.accepted_at + nullif(p.max_wait_us, 0) * interval '1 microsecond')
     END AS due
   FROM place AS p
   CROSS JOIN settled
-  WHERE p.expires_at > settled.at AND p.ord NOT IN (SELECT cut.ord FROM cut)
+  WHERE p.ready_at > settled.at AND p.ord NOT IN (SELECT cut.ord FROM cut)
 ),
 left_place AS (
   DELETE FROM onceq.pending AS p
