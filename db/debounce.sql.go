@@ -238,7 +238,7 @@ WITH bound AS (
   UPDATE onceq.binding AS b
   SET
     accepted_at = clock.at,
-    expires_at = clock.at + (b.expires_at - b.accepted_at)
+    expires_at = ((clock.at AT TIME ZONE 'UTC') + (b.expires_at - b.accepted_at)) AT TIME ZONE 'UTC'
   FROM (SELECT clock_timestamp() AS at) AS clock
   WHERE b.key_hash = ANY ($1::bytea[]) AND b.job_id = ANY ($2::uuid[])
   RETURNING b.job_id, b.mode, b.expires_at
@@ -268,7 +268,7 @@ type RestartWindowsParams struct {
 
 // RestartWindows is RestartBindings for requests of which some are debounced: a
 // debounced job's run time is the end of its window, so it moves with it.
-// Nobody else sees these rows yet.
+// Nobody else sees these rows yet. Days are added in UTC here too.
 func (q *Queries) RestartWindows(ctx context.Context, arg RestartWindowsParams) error {
 	_, err := q.db.Exec(ctx, restartWindows, arg.KeyHashes, arg.JobIds)
 	return err

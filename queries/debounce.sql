@@ -155,12 +155,12 @@ WHERE r.reason IS NOT NULL;
 -- name: RestartWindows :exec
 -- RestartWindows is RestartBindings for requests of which some are debounced: a
 -- debounced job's run time is the end of its window, so it moves with it.
--- Nobody else sees these rows yet.
+-- Nobody else sees these rows yet. Days are added in UTC here too.
 WITH bound AS (
   UPDATE onceq.binding AS b
   SET
     accepted_at = clock.at,
-    expires_at = clock.at + (b.expires_at - b.accepted_at)
+    expires_at = ((clock.at AT TIME ZONE 'UTC') + (b.expires_at - b.accepted_at)) AT TIME ZONE 'UTC'
   FROM (SELECT clock_timestamp() AS at) AS clock
   WHERE b.key_hash = ANY (@key_hashes::bytea[]) AND b.job_id = ANY (@job_ids::uuid[])
   RETURNING b.job_id, b.mode, b.expires_at
