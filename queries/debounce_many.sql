@@ -9,14 +9,16 @@
 --
 -- seen is the look at the keys; verdict what it means for each debounced request:
 --   1 another admission owns the key        refused: incompatible_mode
---   2 its job waits                         replaced
+--   2 its job waits                         replaced, or elapsed: window_elapsed
 --   3 its job waits, the window is over     refused: window_elapsed
 --   4 its job has started or ended          refused: not_pending, or a fresh job
 --   5 expired, and nothing waits            a fresh job
 -- live was read after the snapshot and over is by the statement's own time, so a
 -- refusal holds at the moment of the snapshot, as in Debounce. A window ends at its
 -- job's run time: while a secret is rotated a key has several bindings, and a
--- process that knows fewer of its hashes moves the run time and only those.
+-- process that knows fewer of its hashes moves the run time and only those. Under
+-- REPEATABLE READ, as in Debounce, over is never true: such a window is elapsed
+-- once the job's place is locked.
 --
 -- One INSERT locks every key that is made, taken over or replaced, by scope and
 -- hash, before any place: fresh keys are inserted; what is expired or ended is
@@ -60,14 +62,16 @@ bind AS MATERIALIZED (
   ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, follow_us, hold, window_us, max_wait_us, cut_us, turn)
 ),
 clock AS MATERIALIZED (
-  SELECT clock_timestamp() AS at
+  -- fresh tells that the snapshot is the statement's own, not an older one of the transaction.
+  SELECT clock_timestamp() AS at, current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') AS fresh
 ),
 seen AS MATERIALIZED (
   SELECT
     bind.ord, bind.turn, bind.key_hash, bind.mode AS asked, bind.fingerprint AS asked_fingerprint, bind.scope,
     bind.follow_us, bind.hold, bind.window_us, bind.max_wait_us, bind.cut_us,
     b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint,
-    coalesce(p.run_at, b.expires_at) > clock.at AS live, coalesce(p.run_at, b.expires_at) <= statement_timestamp() AS over,
+    coalesce(p.run_at, b.expires_at) > clock.at AS live,
+    coalesce(p.run_at, b.expires_at) <= statement_timestamp() AND clock.fresh AS over,
     b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same,
     p.job_id IS NOT NULL AS waits, p.queue, p.priority, p.ready_at
   FROM bind
@@ -173,11 +177,16 @@ settled AS MATERIALIZED (
   CROSS JOIN (SELECT count(*) AS n FROM locked) AS still
   CROSS JOIN (SELECT count(*) AS n FROM place) AS waiting
 ),
+elapsed AS MATERIALIZED (
+  SELECT p.ord
+  FROM place AS p
+  WHERE p.ready_at <= statement_timestamp()
+),
 cut AS MATERIALIZED (
   SELECT p.ord, p.job_id, settled.at - p.accepted_at AS age
   FROM place AS p
   CROSS JOIN settled
-  WHERE p.cut_us > 0 AND p.accepted_at + p.cut_us * interval '1 microsecond' <= settled.at
+  WHERE p.cut_us > 0 AND p.accepted_at + p.cut_us * interval '1 microsecond' <= settled.at AND p.ord NOT IN (SELECT e.ord FROM elapsed AS e)
 ),
 replaced AS MATERIALIZED (
   SELECT
@@ -287,7 +296,7 @@ summary AS MATERIALIZED (
   SELECT
     settled.made = (SELECT count(*) FROM wanted)
       AND settled.still = (SELECT count(*) FROM retained)
-      AND (SELECT count(*) FROM replaced) = (SELECT count(DISTINCT r.ord) FROM retained AS r) AS settled,
+      AND (SELECT count(*) FROM replaced) + (SELECT count(*) FROM elapsed) = (SELECT count(DISTINCT r.ord) FROM retained AS r) AS settled,
     settled.made > 0 AND settled.at - clock.at > sqlc.arg(slack_us)::bigint * interval '1 microsecond' AS waited
   FROM settled
   CROSS JOIN clock
@@ -311,7 +320,12 @@ WHERE s.asked <> 2 AND s.live
 UNION ALL
 SELECT
   v.ord, true, false, 0,
-  CASE v.kind WHEN 1 THEN 'incompatible_mode' WHEN 2 THEN 'replaced' WHEN 3 THEN 'window_elapsed' ELSE 'not_pending' END,
+  CASE
+    WHEN v.kind = 1 THEN 'incompatible_mode'
+    WHEN v.kind = 3 OR v.ord IN (SELECT e.ord FROM elapsed AS e) THEN 'window_elapsed'
+    WHEN v.kind = 2 THEN 'replaced'
+    ELSE 'not_pending'
+  END,
   v.job_id::text, 2::smallint, v.dead, 0, NULL, NULL
 FROM verdict AS v
 WHERE v.kind < 5
