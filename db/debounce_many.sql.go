@@ -45,8 +45,7 @@ seen AS MATERIALIZED (
     bind.ord, bind.turn, bind.key_hash, bind.mode AS asked, bind.fingerprint AS asked_fingerprint, bind.scope,
     bind.follow_us, bind.hold, bind.window_us, bind.max_wait_us, bind.cut_us,
     b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint,
-    coalesce(p.run_at, b.expires_at) > clock.at AS live,
-    coalesce(p.run_at, b.expires_at) <= statement_timestamp() AND clock.fresh AS over,
+    b.expires_at > clock.at AS live, p.ready_at <= statement_timestamp() AND clock.fresh AS over,
     b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same,
     p.job_id IS NOT NULL AS waits, p.queue, p.priority, p.ready_at
   FROM bind
@@ -54,9 +53,9 @@ seen AS MATERIALIZED (
   -- OFFSET 0 keeps these look-ups by primary key for each hash, whatever the planner thinks of the tables.
   CROSS JOIN LATERAL (SELECT o.accepted_at, o.expires_at, o.job_id, o.mode, o.dead, o.key_hash, o.scope, o.fingerprint FROM onceq.binding AS o WHERE o.key_hash = bind.key_hash OFFSET 0) AS b
   LEFT JOIN LATERAL (
-    SELECT j.run_at, o.job_id, o.queue, o.priority, o.ready_at
+    SELECT o.job_id, o.queue, o.priority, o.ready_at
     FROM onceq.job AS j
-    LEFT JOIN onceq.pending AS o
+    JOIN onceq.pending AS o
       ON o.queue = j.queue AND o.priority = j.priority AND o.ready_at = greatest(j.run_at, j.accepted_at) AND o.job_id = j.id AND o.fence = 0
     WHERE j.id = b.job_id AND bind.mode = 2 AND b.mode = 2
     OFFSET 0
@@ -65,7 +64,13 @@ seen AS MATERIALIZED (
 verdict AS MATERIALIZED (
   SELECT DISTINCT ON (k.ord) k.ord, k.kind, k.job_id, k.dead, k.kind = 5 OR k.kind = 4 AND k.follow_us > 0 AS fresh
   FROM (
-    SELECT s.ord, s.turn, s.key_hash, s.asked, s.asked_fingerprint, s.scope, s.follow_us, s.hold, s.window_us, s.max_wait_us, s.cut_us, s.job_id, s.mode, s.dead, s.expires_at, s.fingerprint, s.live, s.over, s.same, s.waits, s.queue, s.priority, s.ready_at, CASE WHEN s.live AND s.mode <> 2 THEN 1 WHEN s.waits AND NOT s.over THEN 2 WHEN s.waits THEN 3 WHEN s.live THEN 4 ELSE 5 END AS kind
+    SELECT s.ord, s.turn, s.key_hash, s.asked, s.asked_fingerprint, s.scope, s.follow_us, s.hold, s.window_us, s.max_wait_us, s.cut_us, s.job_id, s.mode, s.dead, s.expires_at, s.fingerprint, s.live, s.over, s.same, s.waits, s.queue, s.priority, s.ready_at, CASE
+      WHEN s.live AND s.mode <> 2 THEN 1
+      WHEN s.waits AND NOT s.over THEN 2
+      WHEN s.waits THEN 3
+      WHEN bool_and(s.live) OVER (PARTITION BY s.ord, s.job_id) THEN 4
+      ELSE 5
+    END AS kind
     FROM seen AS s
     WHERE s.asked = 2
   ) AS k
@@ -383,11 +388,12 @@ type DebounceManyRow struct {
 //	5 expired, and nothing waits            a fresh job
 //
 // live was read after the snapshot and over is by the statement's own time, so a
-// refusal holds at the moment of the snapshot, as in Debounce. A window ends at its
-// job's run time: while a secret is rotated a key has several bindings, and a
-// process that knows fewer of its hashes moves the run time and only those. Under
-// REPEATABLE READ, as in Debounce, over is never true: such a window is elapsed
-// once the job's place is locked.
+// refusal holds at the moment of the snapshot, as in Debounce. While a secret is
+// rotated a key has several bindings, and a process that knows fewer of its hashes
+// moves only those. So the window of a job that waits ends at its run time,
+// whatever a binding tells, and one of a job that does not as the first of them.
+// Under REPEATABLE READ, as in Debounce, over is never true: such a window is
+// elapsed once the job's place is locked.
 //
 // One INSERT locks every key that is made, taken over or replaced, by scope and
 // hash, before any place: fresh keys are inserted; what is expired or ended is

@@ -80,3 +80,22 @@ func TestDebounce_movedByAnOlderProcess(t *testing.T) {
 		}
 	}
 }
+
+// A job that waits for another attempt has a run time after its window, which has
+// ended all the same.
+func TestDebounce_windowOfARetriedJob(t *testing.T) {
+	t.Parallel()
+	for _, cfg := range []queue.Config{{}, {KeySecret: []byte("0123456789abcdef"), PreviousKeySecrets: [][]byte{nil}}} {
+		w := newWorldWith(t, cfg, nil)
+		for _, way := range []string{"alone", "batch"} {
+			id := w.enqueue(debounce(way, 1, queue.Debounce{})).JobID
+			w.age(2 * time.Minute)
+			w.exec(`
+				WITH failed AS (UPDATE onceq.job SET run_at = now() + interval '1 hour' WHERE id = $1 RETURNING id, run_at)
+				UPDATE onceq.pending AS p SET fence = 1, attempt = 1, ready_at = f.run_at FROM failed AS f WHERE p.job_id = f.id`, string(id))
+			if res, err := w.send(way, debounce(way, 2, queue.Debounce{})); err != nil || res.Outcome != queue.OutcomeAccepted {
+				t.Errorf("%s, %d hashes: the window is over and the job has run once, got %+v, %v, want accepted", way, 1+len(cfg.PreviousKeySecrets), res, err)
+			}
+		}
+	}
+}
