@@ -380,7 +380,7 @@ const restartBindings = `-- name: RestartBindings :exec
 UPDATE onceq.binding
 SET
   accepted_at = clock.at,
-  expires_at = clock.at + (expires_at - accepted_at)
+  expires_at = ((clock.at AT TIME ZONE 'UTC') + (expires_at - accepted_at)) AT TIME ZONE 'UTC'
 FROM (SELECT clock_timestamp() AS at) AS clock
 WHERE key_hash = ANY ($1::bytea[])
   AND job_id = ANY ($2::uuid[])
@@ -394,6 +394,8 @@ type RestartBindingsParams struct {
 // RestartBindings gives bindings that the running transaction has just made
 // their whole window, counted from now: their acceptance had to wait for
 // another transaction after it had read the clock. Nobody else sees them yet.
+// The difference of two instants is in days, and a day that is added in the
+// session's time zone may have 23 or 25 hours; in UTC it has 24.
 func (q *Queries) RestartBindings(ctx context.Context, arg RestartBindingsParams) error {
 	_, err := q.db.Exec(ctx, restartBindings, arg.KeyHashes, arg.JobIds)
 	return err

@@ -4,7 +4,10 @@
 -- or its window is over while it still waits. A refusal writes and locks nothing.
 -- It holds at the moment of the snapshot: live was read after it, and over is
 -- by the statement's own time, which came before it. What lies between the two
--- is not refused but decided under the lock.
+-- is not refused but decided under the lock. Under REPEATABLE READ the snapshot
+-- is the transaction's and may be older than the window's end: the job may have
+-- left its place since, so there the place is locked before the window is called
+-- over, and PostgreSQL refuses (40001) where it is gone.
 --
 -- To replace, the binding's row is locked, then the job's place: a claim that is
 -- under way is waited for, and one that comes later passes a locked place by.
@@ -24,7 +27,7 @@ WITH seen AS MATERIALIZED (
   SELECT
     b.job_id, b.mode, b.dead, b.accepted_at, b.fingerprint,
     b.expires_at > clock_timestamp() AS live,
-    b.expires_at <= statement_timestamp() AS over,
+    b.expires_at <= statement_timestamp() AND current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') AS over,
     b.mode = 2 AND p.job_id IS NOT NULL AS waits,
     p.queue, p.priority, p.ready_at
   FROM onceq.binding AS b
@@ -150,17 +153,22 @@ FROM redefined AS r
 UNION ALL
 SELECT 'non_replaceable', r.job_id::text, r.reason, r.dead, false
 FROM refused AS r
-WHERE r.reason IS NOT NULL;
+WHERE r.reason IS NOT NULL
+UNION ALL
+SELECT 'non_replaceable', o.job_id::text, 'window_elapsed', false, false
+FROM place
+JOIN owned AS o ON o.job_id = place.job_id
+WHERE o.expires_at <= statement_timestamp();
 
 -- name: RestartWindows :exec
 -- RestartWindows is RestartBindings for requests of which some are debounced: a
 -- debounced job's run time is the end of its window, so it moves with it.
--- Nobody else sees these rows yet.
+-- Nobody else sees these rows yet. Days are added in UTC here too.
 WITH bound AS (
   UPDATE onceq.binding AS b
   SET
     accepted_at = clock.at,
-    expires_at = clock.at + (b.expires_at - b.accepted_at)
+    expires_at = ((clock.at AT TIME ZONE 'UTC') + (b.expires_at - b.accepted_at)) AT TIME ZONE 'UTC'
   FROM (SELECT clock_timestamp() AS at) AS clock
   WHERE b.key_hash = ANY (@key_hashes::bytea[]) AND b.job_id = ANY (@job_ids::uuid[])
   RETURNING b.job_id, b.mode, b.expires_at

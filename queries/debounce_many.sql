@@ -9,12 +9,17 @@
 --
 -- seen is the look at the keys; verdict what it means for each debounced request:
 --   1 another admission owns the key        refused: incompatible_mode
---   2 its job waits                         replaced
+--   2 its job waits                         replaced, or elapsed: window_elapsed
 --   3 its job waits, the window is over     refused: window_elapsed
 --   4 its job has started or ended          refused: not_pending, or a fresh job
 --   5 expired, and nothing waits            a fresh job
 -- live was read after the snapshot and over is by the statement's own time, so a
--- refusal holds at the moment of the snapshot, as in Debounce.
+-- refusal holds at the moment of the snapshot, as in Debounce. While a secret is
+-- rotated a key has several bindings, and a process that knows fewer of its hashes
+-- moves only those. So the window of a job that waits ends at its run time,
+-- whatever a binding tells, and one of a job that does not as the first of them.
+-- Under REPEATABLE READ, as in Debounce, over is never true: such a window is
+-- elapsed once the job's place is locked.
 --
 -- One INSERT locks every key that is made, taken over or replaced, by scope and
 -- hash, before any place: fresh keys are inserted; what is expired or ended is
@@ -58,14 +63,15 @@ bind AS MATERIALIZED (
   ) WITH ORDINALITY AS b (key_hash, ord, job_id, mode, ttl_us, scope, fingerprint, follow_us, hold, window_us, max_wait_us, cut_us, turn)
 ),
 clock AS MATERIALIZED (
-  SELECT clock_timestamp() AS at
+  -- fresh tells that the snapshot is the statement's own, not an older one of the transaction.
+  SELECT clock_timestamp() AS at, current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') AS fresh
 ),
 seen AS MATERIALIZED (
   SELECT
     bind.ord, bind.turn, bind.key_hash, bind.mode AS asked, bind.fingerprint AS asked_fingerprint, bind.scope,
     bind.follow_us, bind.hold, bind.window_us, bind.max_wait_us, bind.cut_us,
     b.job_id, b.mode, b.dead, b.expires_at, b.fingerprint,
-    b.expires_at > clock.at AS live, b.expires_at <= statement_timestamp() AS over,
+    b.expires_at > clock.at AS live, p.ready_at <= statement_timestamp() AND clock.fresh AS over,
     b.mode = bind.mode AND b.fingerprint = bind.fingerprint AS same,
     p.job_id IS NOT NULL AS waits, p.queue, p.priority, p.ready_at
   FROM bind
@@ -84,7 +90,13 @@ seen AS MATERIALIZED (
 verdict AS MATERIALIZED (
   SELECT DISTINCT ON (k.ord) k.ord, k.kind, k.job_id, k.dead, k.kind = 5 OR k.kind = 4 AND k.follow_us > 0 AS fresh
   FROM (
-    SELECT s.*, CASE WHEN s.live AND s.mode <> 2 THEN 1 WHEN s.waits AND NOT s.over THEN 2 WHEN s.waits THEN 3 WHEN s.live THEN 4 ELSE 5 END AS kind
+    SELECT s.*, CASE
+      WHEN s.live AND s.mode <> 2 THEN 1
+      WHEN s.waits AND NOT s.over THEN 2
+      WHEN s.waits THEN 3
+      WHEN bool_and(s.live) OVER (PARTITION BY s.ord, s.job_id) THEN 4
+      ELSE 5
+    END AS kind
     FROM seen AS s
     WHERE s.asked = 2
   ) AS k
@@ -156,7 +168,7 @@ locked AS MATERIALIZED (
 ),
 place AS MATERIALIZED (
   SELECT l.*, p.place
-  FROM (SELECT DISTINCT ON (k.ord) k.* FROM locked AS k ORDER BY k.ord, k.turn) AS l
+  FROM (SELECT DISTINCT ON (k.ord) k.* FROM locked AS k ORDER BY k.ord, k.expires_at = k.ready_at DESC, k.turn) AS l
   CROSS JOIN LATERAL (
     SELECT o.ctid::tid AS place
     FROM onceq.pending AS o
@@ -171,22 +183,27 @@ settled AS MATERIALIZED (
   CROSS JOIN (SELECT count(*) AS n FROM locked) AS still
   CROSS JOIN (SELECT count(*) AS n FROM place) AS waiting
 ),
+elapsed AS MATERIALIZED (
+  SELECT p.ord
+  FROM place AS p
+  WHERE p.ready_at <= statement_timestamp()
+),
 cut AS MATERIALIZED (
   SELECT p.ord, p.job_id, settled.at - p.accepted_at AS age
   FROM place AS p
   CROSS JOIN settled
-  WHERE p.cut_us > 0 AND p.accepted_at + p.cut_us * interval '1 microsecond' <= settled.at
+  WHERE p.cut_us > 0 AND p.accepted_at + p.cut_us * interval '1 microsecond' <= settled.at AND p.ord NOT IN (SELECT e.ord FROM elapsed AS e)
 ),
 replaced AS MATERIALIZED (
   SELECT
     p.ord, p.job_id, p.place, p.fingerprint AS before, settled.at,
-    CASE WHEN p.hold THEN p.expires_at ELSE least(
+    CASE WHEN p.hold THEN p.ready_at ELSE least(
       settled.at + p.window_us * interval '1 microsecond',
       p.accepted_at + nullif(p.max_wait_us, 0) * interval '1 microsecond')
     END AS due
   FROM place AS p
   CROSS JOIN settled
-  WHERE p.expires_at > settled.at AND p.ord NOT IN (SELECT cut.ord FROM cut)
+  WHERE p.ready_at > settled.at AND p.ord NOT IN (SELECT cut.ord FROM cut)
 ),
 left_place AS (
   DELETE FROM onceq.pending AS p
@@ -285,7 +302,7 @@ summary AS MATERIALIZED (
   SELECT
     settled.made = (SELECT count(*) FROM wanted)
       AND settled.still = (SELECT count(*) FROM retained)
-      AND (SELECT count(*) FROM replaced) = (SELECT count(DISTINCT r.ord) FROM retained AS r) AS settled,
+      AND (SELECT count(*) FROM replaced) + (SELECT count(*) FROM elapsed) = (SELECT count(DISTINCT r.ord) FROM retained AS r) AS settled,
     settled.made > 0 AND settled.at - clock.at > sqlc.arg(slack_us)::bigint * interval '1 microsecond' AS waited
   FROM settled
   CROSS JOIN clock
@@ -309,7 +326,12 @@ WHERE s.asked <> 2 AND s.live
 UNION ALL
 SELECT
   v.ord, true, false, 0,
-  CASE v.kind WHEN 1 THEN 'incompatible_mode' WHEN 2 THEN 'replaced' WHEN 3 THEN 'window_elapsed' ELSE 'not_pending' END,
+  CASE
+    WHEN v.kind = 1 THEN 'incompatible_mode'
+    WHEN v.kind = 3 OR v.ord IN (SELECT e.ord FROM elapsed AS e) THEN 'window_elapsed'
+    WHEN v.kind = 2 THEN 'replaced'
+    ELSE 'not_pending'
+  END,
   v.job_id::text, 2::smallint, v.dead, 0, NULL, NULL
 FROM verdict AS v
 WHERE v.kind < 5

@@ -31,7 +31,9 @@ func TestDebounce_clockTrap(t *testing.T) {
 			if err != nil || res != (queue.Result{JobID: first.JobID, Outcome: queue.OutcomeNonReplaceable, Reason: queue.ReasonWindowElapsed}) {
 				t.Errorf("got %+v, %v, want window_elapsed", res, err)
 			}
-			wroteNothing(t, tx)
+			if level == pgx.ReadCommitted { // others lock what their snapshot can't tell
+				wroteNothing(t, tx)
+			}
 		})
 	}
 	t.Run("the window ends while the binding is waited for", func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -176,6 +177,28 @@ func TestRotation_oneAfterTheOther(t *testing.T) {
 		})
 	}
 
+	t.Run("a single request's conflict speaks of no batch", func(t *testing.T) {
+		c := newClient(t, pool, queue.Config{KeySecret: newSecret, PreviousKeySecrets: [][]byte{oldSecret}})
+		other := invoice("text")
+		id := accept(t, c, other)
+		other.Priority = 1
+		_, alone := c.EnqueueWithResult(t.Context(), other)
+		tx, err := pool.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = tx.Rollback(context.Background()) }()
+		_, inside := c.EnqueueTx(t.Context(), tx, other)
+		_, batch := c.EnqueueMany(t.Context(), []queue.Request{other})
+		for _, row := range []struct {
+			err  error
+			want string
+		}{{alone, "the request differs"}, {inside, "the request differs"}, {batch, "request 0 differs"}} {
+			if text := wantConflict(t, row.err, id, queue.FieldPriority).Error(); !strings.Contains(text, row.want) {
+				t.Errorf("the conflict should say %q: %s", row.want, text)
+			}
+		}
+	})
 	t.Run("a repeat during a rotation writes nothing", func(t *testing.T) {
 		c := newClient(t, pool, queue.Config{KeySecret: newSecret, PreviousKeySecrets: [][]byte{oldSecret}})
 		old := newClient(t, pool, queue.Config{KeySecret: oldSecret})

@@ -14,6 +14,8 @@ import (
 type batch struct {
 	c        *Client
 	requests []*prepared
+	// single tells that the caller handed over one request and knows of no batch.
+	single bool
 	// leader[i] is the first request of the batch with the key of request i: i
 	// itself for the first one and for a request without a key. Only leaders are
 	// sent; the others follow from the leader's answer.
@@ -207,6 +209,8 @@ func (b *batch) answers(met []held, told map[int]Result) (results []Result, made
 		case b.series[first] != nil:
 			results[i] = b.sends(first).answer(nth[first], told[first])
 			nth[first]++
+		case met[first].jobID != "" && b.single:
+			results[i], refused = p.answer(-1, met[i])
 		case met[first].jobID != "" && first == i:
 			results[i], refused = p.answer(i, met[i])
 		case met[first].jobID != "":

@@ -29,7 +29,9 @@ func (c *Client) decisionFor(r Request) (decision, error) {
 		return nil, err
 	}
 	if len(p.hashes) > 1 {
-		return c.batchOf([]*prepared{p}), nil
+		b := c.batchOf([]*prepared{p})
+		b.single = true
+		return b, nil
 	}
 	return debounced{p}, nil
 }
