@@ -248,36 +248,37 @@ WITH bound AS (
     accepted_at = clock.at,
     expires_at = ((clock.at AT TIME ZONE 'UTC') + (b.expires_at - b.accepted_at)) AT TIME ZONE 'UTC'
   FROM (SELECT clock_timestamp() AS at) AS clock
-  WHERE b.key_hash = ANY ($1::bytea[]) AND b.job_id = ANY ($2::uuid[])
+  CROSS JOIN ROWS FROM (unnest($2::bytea[])) AS k (hash)
+  WHERE b.key_hash = ANY (ARRAY[k.hash]) AND b.job_id = ANY ($1::uuid[])
   RETURNING b.job_id, b.mode, b.expires_at
 ),
 moved AS MATERIALIZED (
   SELECT DISTINCT j.id, j.queue, j.priority, greatest(j.run_at, j.accepted_at) AS ready_at, bound.expires_at AS due
   FROM bound
-  JOIN onceq.job AS j ON j.id = bound.job_id
+  CROSS JOIN LATERAL (SELECT o.id, o.accepted_at, o.run_at, o.deadline, o.execution_timeout, o.priority, o.max_attempts, o.key_mode, o.key_release, o.key_length, o.queue, o.type, o.payload, o.retry, o.tags, o.concurrency_key, o.key_hash, o.key_aliases, o.key_scope, o.key_preview FROM onceq.job AS o WHERE o.id = bound.job_id OFFSET 0) AS j
   WHERE bound.mode = 2
 ),
 rescheduled AS (
   UPDATE onceq.job AS j
   SET run_at = m.due
   FROM moved AS m
-  WHERE j.id = m.id
+  WHERE j.id = ANY (ARRAY[m.id])
 )
 UPDATE onceq.pending AS p
 SET ready_at = m.due
 FROM moved AS m
-WHERE p.queue = m.queue AND p.priority = m.priority AND p.ready_at = m.ready_at AND p.job_id = m.id
+WHERE p.queue = ANY (ARRAY[m.queue]) AND p.priority = m.priority AND p.ready_at = m.ready_at AND p.job_id = m.id
 `
 
 type RestartWindowsParams struct {
-	KeyHashes [][]byte
 	JobIds    []string
+	KeyHashes [][]byte
 }
 
 // RestartWindows is RestartBindings for requests of which some are debounced: a
 // debounced job's run time is the end of its window, so it moves with it.
 // Nobody else sees these rows yet. Days are added in UTC here too.
 func (q *Queries) RestartWindows(ctx context.Context, arg RestartWindowsParams) error {
-	_, err := q.db.Exec(ctx, restartWindows, arg.KeyHashes, arg.JobIds)
+	_, err := q.db.Exec(ctx, restartWindows, arg.JobIds, arg.KeyHashes)
 	return err
 }

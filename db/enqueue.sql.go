@@ -382,13 +382,14 @@ SET
   accepted_at = clock.at,
   expires_at = ((clock.at AT TIME ZONE 'UTC') + (expires_at - accepted_at)) AT TIME ZONE 'UTC'
 FROM (SELECT clock_timestamp() AS at) AS clock
-WHERE key_hash = ANY ($1::bytea[])
-  AND job_id = ANY ($2::uuid[])
+CROSS JOIN ROWS FROM (unnest($2::bytea[])) AS k (hash)
+WHERE key_hash = ANY (ARRAY[k.hash])
+  AND job_id = ANY ($1::uuid[])
 `
 
 type RestartBindingsParams struct {
-	KeyHashes [][]byte
 	JobIds    []string
+	KeyHashes [][]byte
 }
 
 // RestartBindings gives bindings that the running transaction has just made
@@ -397,6 +398,6 @@ type RestartBindingsParams struct {
 // The difference of two instants is in days, and a day that is added in the
 // session's time zone may have 23 or 25 hours; in UTC it has 24.
 func (q *Queries) RestartBindings(ctx context.Context, arg RestartBindingsParams) error {
-	_, err := q.db.Exec(ctx, restartBindings, arg.KeyHashes, arg.JobIds)
+	_, err := q.db.Exec(ctx, restartBindings, arg.JobIds, arg.KeyHashes)
 	return err
 }

@@ -170,22 +170,23 @@ WITH bound AS (
     accepted_at = clock.at,
     expires_at = ((clock.at AT TIME ZONE 'UTC') + (b.expires_at - b.accepted_at)) AT TIME ZONE 'UTC'
   FROM (SELECT clock_timestamp() AS at) AS clock
-  WHERE b.key_hash = ANY (@key_hashes::bytea[]) AND b.job_id = ANY (@job_ids::uuid[])
+  CROSS JOIN ROWS FROM (unnest(@key_hashes::bytea[])) AS k (hash)
+  WHERE b.key_hash = ANY (ARRAY[k.hash]) AND b.job_id = ANY (@job_ids::uuid[])
   RETURNING b.job_id, b.mode, b.expires_at
 ),
 moved AS MATERIALIZED (
   SELECT DISTINCT j.id, j.queue, j.priority, greatest(j.run_at, j.accepted_at) AS ready_at, bound.expires_at AS due
   FROM bound
-  JOIN onceq.job AS j ON j.id = bound.job_id
+  CROSS JOIN LATERAL (SELECT o.* FROM onceq.job AS o WHERE o.id = bound.job_id OFFSET 0) AS j
   WHERE bound.mode = 2
 ),
 rescheduled AS (
   UPDATE onceq.job AS j
   SET run_at = m.due
   FROM moved AS m
-  WHERE j.id = m.id
+  WHERE j.id = ANY (ARRAY[m.id])
 )
 UPDATE onceq.pending AS p
 SET ready_at = m.due
 FROM moved AS m
-WHERE p.queue = m.queue AND p.priority = m.priority AND p.ready_at = m.ready_at AND p.job_id = m.id;
+WHERE p.queue = ANY (ARRAY[m.queue]) AND p.priority = m.priority AND p.ready_at = m.ready_at AND p.job_id = m.id;

@@ -196,5 +196,6 @@ SET
   accepted_at = clock.at,
   expires_at = ((clock.at AT TIME ZONE 'UTC') + (expires_at - accepted_at)) AT TIME ZONE 'UTC'
 FROM (SELECT clock_timestamp() AS at) AS clock
-WHERE key_hash = ANY (@key_hashes::bytea[])
+CROSS JOIN ROWS FROM (unnest(@key_hashes::bytea[])) AS k (hash)
+WHERE key_hash = ANY (ARRAY[k.hash])
   AND job_id = ANY (@job_ids::uuid[]);

@@ -45,29 +45,9 @@ func (s step) work() (rows float64, whole []string) {
 // empty.
 func TestClient_batchPlan(t *testing.T) {
 	t.Parallel()
-	const n, strangers, most = 1000, 50_000, 30 * 1000
+	const strangers = 50_000
 	pool := pgtest.New(t)
-	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close(context.Background()) })
-	w := &session{conn: conn}
-	execute(t, conn, "SET plan_cache_mode = force_generic_plan")
-
-	run := func(when string, s sent) {
-		t.Helper()
-		text := scan[string](t, conn, "EXPLAIN (ANALYZE, FORMAT JSON) "+w.call(t, s, s.args))
-		var plans []struct{ Plan step }
-		if err := json.Unmarshal([]byte(text), &plans); err != nil {
-			t.Fatal(err)
-		}
-		rows, whole := plans[0].Plan.work()
-		t.Logf("%s: %s handles %.0f rows for %d requests", when, s.name, rows, n)
-		if rows > most || len(whole) > 0 {
-			t.Errorf("%s: %s handles %.0f rows for %d requests, want at most %d, and reads whole %q", when, s.name, rows, n, most, whole)
-		}
-	}
+	run := newBatchPlans(t, pool, 30)
 	many := func(first int) []queue.Request {
 		reqs := make([]queue.Request, n)
 		for i := range reqs {
@@ -76,16 +56,14 @@ func TestClient_batchPlan(t *testing.T) {
 		}
 		return reqs
 	}
-	first := batchSent(t, pool, many(0))
-	execute(t, conn, "PREPARE "+first.name+" AS "+first.sql)
-	run("empty", first)
+	run("empty", batchSent(t, pool, "EnqueueMany", many(0)))
 
 	execute(t, pool, `INSERT INTO onceq.binding (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
 		SELECT now(), now() + interval '1 day', gen_random_uuid(), 1, sha256(n::text::bytea), 'default', '\x01' FROM generate_series(1, $1) AS n`, strangers)
-	run("among strangers", batchSent(t, pool, many(n)))
-	run("half of it known", batchSent(t, pool, many(n+n/2)))
+	run("among strangers", batchSent(t, pool, "EnqueueMany", many(n)))
+	run("half of it known", batchSent(t, pool, "EnqueueMany", many(n+n/2)))
 	execute(t, pool, `UPDATE onceq.binding SET expires_at = now() WHERE fingerprint <> '\x01'`)
-	run("all of it expired", batchSent(t, pool, many(0)))
+	run("all of it expired", batchSent(t, pool, "EnqueueMany", many(0)))
 
 	watched, tap := tapped(t, pool)
 	c := newClient(t, watched)
@@ -94,23 +72,76 @@ func TestClient_batchPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	look := tap.await(t, "EnqueueManyRepeats")
-	execute(t, conn, "PREPARE "+look.name+" AS "+look.sql)
-	run("repeated", look)
+	run("repeated", tap.await(t, "EnqueueManyRepeats"))
 	if jobs := scan[int](t, pool, `SELECT count(*) FROM onceq.job`); jobs != 3*n+n/2 {
 		t.Errorf("the batches made %d jobs, want %d", jobs, 3*n+n/2)
 	}
 }
 
+// A batch of debounced requests finds keys, jobs and places likewise.
+func TestClient_debouncedBatchPlan(t *testing.T) {
+	t.Parallel()
+	pool := pgtest.New(t)
+	run := newBatchPlans(t, pool, 120)
+	many := func(first int) []queue.Request {
+		reqs := make([]queue.Request, n)
+		for i := range reqs {
+			reqs[i] = queue.Request{Type: "t", Queue: "q", Admission: queue.Debounce{Key: fmt.Sprint(first + i), Window: time.Hour}}
+		}
+		return reqs
+	}
+	run("empty", batchSent(t, pool, "DebounceMany", many(0)))
+	fill(t, pool, "scheduled", 0, 50_000)
+	run("among strangers", batchSent(t, pool, "DebounceMany", many(n)))
+	run("replaced", batchSent(t, pool, "DebounceMany", many(0)))
+	if jobs := scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE queue = 'q'`); jobs != 2*n {
+		t.Errorf("the batches made %d jobs, want %d", jobs, 2*n)
+	}
+}
+
+// n is how many requests a batch has here.
+const n = 1000
+
+// newBatchPlans returns what runs a batch's statement by a plan that it gets when it
+// is first met, for any arguments, and wants it to handle at most some rows for each
+// request and to read no table whole.
+func newBatchPlans(t *testing.T, pool *pgxpool.Pool, perRequest float64) func(when string, s sent) {
+	conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close(context.Background()) })
+	w := &session{conn: conn}
+	execute(t, conn, "SET plan_cache_mode = force_generic_plan")
+	prepared := map[string]bool{}
+	return func(when string, s sent) {
+		t.Helper()
+		if !prepared[s.name] {
+			prepared[s.name] = true
+			execute(t, conn, "PREPARE "+s.name+" AS "+s.sql)
+		}
+		text := scan[string](t, conn, "EXPLAIN (ANALYZE, FORMAT JSON) "+w.call(t, s, s.args))
+		var plans []struct{ Plan step }
+		if err := json.Unmarshal([]byte(text), &plans); err != nil {
+			t.Fatal(err)
+		}
+		rows, whole := plans[0].Plan.work()
+		t.Logf("%s: %s handles %.0f rows for %d requests", when, s.name, rows, n)
+		if most := perRequest * n; rows > most || len(whole) > 0 {
+			t.Errorf("%s: %s handles %.0f rows for %d requests, want at most %.0f, and reads whole %q", when, s.name, rows, n, most, whole)
+		}
+	}
+}
+
 // batchSent is the statement that a client would send for a batch, with a slack
 // that no machine's load uses up.
-func batchSent(t *testing.T, pool *pgxpool.Pool, reqs []queue.Request) sent {
+func batchSent(t *testing.T, pool *pgxpool.Pool, name string, reqs []queue.Request) sent {
 	t.Helper()
-	cut, tap := tapped(t, pool, "EnqueueMany")
+	cut, tap := tapped(t, pool, name)
 	if _, err := newClient(t, cut).EnqueueMany(t.Context(), reqs); err == nil {
 		t.Fatal("a statement that was cut off was answered")
 	}
-	s := tap.await(t, "EnqueueMany")
+	s := tap.await(t, name)
 	for i, arg := range s.args {
 		if arg == (250 * time.Millisecond).Microseconds() {
 			s.args[i] = time.Hour.Microseconds()
