@@ -16,7 +16,9 @@ import (
 // admissions share one key space, so one key in one scope has one owner. Queue
 // and type are not part of a key's identity.
 //
-// Printing an admission (fmt, slog, encoding/json) never shows the key.
+// Printing an admission (fmt, slog, encoding/json) never shows the key. What no
+// method can prevent: fmt looks into unexported fields without asking, so don't
+// print a struct of yours that keeps a request or an admission in one.
 type Admission interface {
 	admission() admission
 }
