@@ -45,7 +45,7 @@ func oldSnapshot(t *testing.T, w *world, level pgx.TxIsoLevel, way string) {
 			tries = append(tries, try{name, state, r, first, w.begin(level)})
 		}
 	}
-	w.age(time.Minute - 1500*time.Millisecond)
+	w.age(time.Minute - 3*time.Second)
 	for _, try := range tries {
 		var live bool
 		if err := try.tx.QueryRow(w.ctx, "SELECT bool_and(expires_at > clock_timestamp()) FROM onceq.binding").Scan(&live); err != nil || !live {
