@@ -23,6 +23,15 @@ func eventually(t *testing.T, what string, cond func() bool) {
 	}
 }
 
+// startAmidst starts a worker whose silent connections may take pgx longer to end
+// than the worker takes to stop.
+func startAmidst(t *testing.T, w *queue.Worker) *run {
+	t.Helper()
+	r := start(t, w)
+	r.strays = true
+	return r
+}
+
 func TestSilence_maintenanceGoesOn(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.New(t)
@@ -32,7 +41,7 @@ func TestSilence_maintenanceGoesOn(t *testing.T) {
 	w := newWorker(t, newClient(t, guarded(t, pool, turns), queue.Config{}), one("a"))
 	handle(t, "other", w)
 	accept(t, watch, queue.Request{})
-	start(t, w)
+	startAmidst(t, w)
 	turns.armed.Store(true)
 	t.Cleanup(turns.open)
 	for range 2 { // the urgent and the slow one
@@ -54,7 +63,7 @@ func TestSilence_claimsAndEndsGoOn(t *testing.T) {
 	// worker's connections for that.
 	w := newWorker(t, newClient(t, guarded(t, pool, looks), queue.Config{}), queue.WorkerConfig{ID: "a", Queues: map[string]int{"x": 2, "y": 2, "z": 2}})
 	work := handle(t, workType, w)
-	start(t, w)
+	startAmidst(t, w)
 	id := accept(t, watch, queue.Request{Queue: "x", MaxAttempts: 1})
 	first := work.next(t)
 	looks.armed.Store(true)
@@ -86,7 +95,7 @@ func TestSilence_leasesAreKept(t *testing.T) {
 	w := newWorker(t, newClient(t, pool, queue.Config{}), cfg)
 	work := handle(t, workType, w)
 	id := accept(t, watch, queue.Request{MaxAttempts: 1})
-	start(t, w)
+	startAmidst(t, w)
 	first := work.next(t)
 	const lease = `SELECT lease_until FROM onceq.running`
 	claimed := scan[time.Time](t, direct, lease)
@@ -117,8 +126,7 @@ func TestSilence_runEndsAllTheSame(t *testing.T) {
 		return err
 	})
 	accept(t, newClient(t, direct, queue.Config{}), queue.Request{})
-	r := start(t, w)
-	r.strays = true
+	r := startAmidst(t, w)
 	awaitClosed(t, "the stage", began)
 	way.silence()
 	close(silent)
