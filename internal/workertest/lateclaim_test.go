@@ -3,6 +3,8 @@ package workertest_test
 import (
 	"context"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -142,5 +144,62 @@ func TestLateClaim_beginsOnWhatIsLeft(t *testing.T) {
 			first.end(nil)
 			awaitState(t, l.watch, l.id, queue.StateSucceeded)
 		})
+	}
+}
+
+// The wait for a connection is no part of the time that a claim has. One that is
+// given up in the middle may leave its jobs leased to nobody.
+func TestLateClaim_hasItsWholeTime(t *testing.T) {
+	t.Parallel()
+	direct := pgtest.New(t)
+	pool, way := linked(t, direct)
+	var late atomic.Bool
+	came, gate := make(chan struct{}, 100), make(chan struct{})
+	open := sync.OnceFunc(func() { close(gate) })
+	t.Cleanup(open)
+	slow := reconnect(t, pool, func(cfg *pgxpool.Config) {
+		cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
+			if late.Load() {
+				came <- struct{}{}
+				<-gate
+			}
+			return nil
+		}
+	})
+	cfg, log := logged()
+	watch := newClient(t, direct, queue.Config{})
+	w := newWorker(t, newClient(t, slow, cfg), queue.WorkerConfig{ID: "a", Lease: lateLease})
+	work := handle(t, workType, w)
+	first := accept(t, watch, queue.Request{})
+	start(t, w)
+	work.next(t).end(nil)
+	awaitState(t, watch, first, queue.StateSucceeded)
+
+	late.Store(true)
+	way.sever()
+	way.restore()
+	awaitClosed(t, "a connection to be made anew", came)
+	began := clock(t, direct)
+	tx, err := direct.Begin(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	if _, err := tx.Exec(t.Context(), `LOCK onceq.running IN SHARE MODE`); err != nil {
+		t.Fatal(err)
+	}
+	id := accept(t, watch, queue.Request{})
+	awaitClock(t, direct, began.Add(lateLease*2/3))
+	open()
+	awaitClock(t, direct, began.Add(lateLease*4/3))
+	if err := tx.Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	work.next(t).end(nil)
+	awaitState(t, watch, id, queue.StateSucceeded)
+	for line := range strings.Lines(log.String()) {
+		if strings.Contains(line, "claim failed") && strings.Contains(line, "deadline") {
+			t.Errorf("a claim was given up before its time was over, counted from when it had a connection: %s", line)
+		}
 	}
 }

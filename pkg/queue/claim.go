@@ -170,21 +170,7 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	s.mu.Lock()
 	ends := s.ends
 	s.mu.Unlock()
-	now := time.Now()
-	sweeping := now.Sub(s.swept) >= min(max(sweepInterval, sweepShare*s.sweep), sweepLimit)
-	if sweeping {
-		s.floors = floors{}
-		s.swept = now
-	}
-	// A claim that was sent is waited for, so that a shutdown in the middle of it
-	// leaves no job leased to nobody.
-	asking, cancel := context.WithTimeout(s.w.final, s.w.cfg.Lease)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(claimGrace, cancel) })()
-	rows, err := s.ask(asking, most, keys)
-	if sweeping {
-		s.sweep = time.Since(now)
-	}
+	rows, sent, err := s.send(ctx, most, keys)
 	if err != nil {
 		return 0, false, err
 	}
@@ -211,22 +197,47 @@ func (s *source) claim(ctx context.Context, most int, keys []string) (got int, a
 	} else {
 		s.ahead = leastAhead
 	}
-	s.start(ctx, rows, now)
+	s.start(ctx, rows, sent)
 	if len(rows) == most {
 		s.floors.follow(rows)
 	}
 	return len(rows), again, nil
 }
 
-// ask sends the claim: ClaimPlain, unless the last claims met what it leaves to
+// send makes a claim once it has a connection, whose wait is no part of the lease,
+// nor of the time that the claim has: one that is given up in the middle may leave
+// its jobs leased to nobody. For the same reason it goes on for a while when ctx
+// ends.
+func (s *source) send(ctx context.Context, most int, keys []string) (rows []db.ClaimJobsRow, sent time.Time, err error) {
+	waiting, cancel := context.WithTimeout(ctx, statementLimit)
+	conn, err := s.w.control.Acquire(waiting)
+	cancel()
+	if err != nil {
+		return nil, sent, err
+	}
+	defer conn.Release()
+	sent = time.Now()
+	if sent.Sub(s.swept) >= min(max(sweepInterval, sweepShare*s.sweep), sweepLimit) {
+		s.floors = floors{}
+		s.swept = sent
+		defer func() { s.sweep = time.Since(sent) }()
+	}
+	asking, cancel := context.WithTimeout(s.w.final, s.w.cfg.Lease)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(claimGrace, cancel) })()
+	rows, err = s.ask(asking, s.w.c.queries(limited{conn}), most, keys)
+	return rows, sent, err
+}
+
+// ask asks for jobs by ClaimPlain, unless the last claims met what it leaves to
 // ClaimJobs.
-func (s *source) ask(ctx context.Context, most int, keys []string) ([]db.ClaimJobsRow, error) {
+func (s *source) ask(ctx context.Context, q *db.Queries, most int, keys []string) ([]db.ClaimJobsRow, error) {
 	params := db.ClaimJobsParams{
 		Queue: s.queue, Most: int64(most), Floors: s.floors[:], Types: s.w.types, FreedKeys: keys, Ahead: s.ahead,
 		LeaseUs: s.w.cfg.Lease.Microseconds(), WorkerID: s.w.cfg.ID,
 	}
 	if s.whole == 0 && len(keys) == 0 {
-		plain, err := s.w.q.ClaimPlain(ctx, db.ClaimPlainParams{
+		plain, err := q.ClaimPlain(ctx, db.ClaimPlainParams{
 			Queue: params.Queue, Most: params.Most, Floors: params.Floors, Types: params.Types, LeaseUs: params.LeaseUs, WorkerID: params.WorkerID,
 		})
 		if err != nil {
@@ -245,7 +256,7 @@ func (s *source) ask(ctx context.Context, most int, keys []string) ([]db.ClaimJo
 			return rows, nil
 		}
 	}
-	rows, err := s.w.q.ClaimJobs(ctx, params)
+	rows, err := q.ClaimJobs(ctx, params)
 	if needed := slices.ContainsFunc(rows, func(row db.ClaimJobsRow) bool { return row.ConcurrencyKey != nil || row.HeldBack }); needed {
 		s.whole = wholeClaims
 	} else if s.whole > 0 {

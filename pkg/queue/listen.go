@@ -5,16 +5,15 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgxpool"
 )
 
 // listen turns notifications into nudges until ctx ends. They are hints: after
 // a lost connection it comes back with growing pauses, and each time it does,
 // every queue looks at its tables at once.
-func (w *Worker) listen(ctx context.Context, control *pgxpool.Pool) {
+func (w *Worker) listen(ctx context.Context) {
 	for try := 0; ctx.Err() == nil; try++ {
 		began := time.Now()
-		err := w.listenOnce(ctx, control)
+		err := w.listenOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
@@ -29,10 +28,10 @@ func (w *Worker) listen(ctx context.Context, control *pgxpool.Pool) {
 	}
 }
 
-func (w *Worker) listenOnce(ctx context.Context, control *pgxpool.Pool) error {
+func (w *Worker) listenOnce(ctx context.Context) error {
 	asking, cancel := context.WithTimeout(ctx, statementLimit)
 	defer cancel()
-	pooled, err := control.Acquire(asking)
+	pooled, err := w.control.Acquire(asking)
 	if err != nil {
 		return err
 	}

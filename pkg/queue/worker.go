@@ -68,7 +68,8 @@ type Worker struct {
 
 	// Of the one run.
 	began       sync.Once
-	q           *db.Queries     // on connections of the worker's own
+	control     *pgxpool.Pool   // connections of the worker's own
+	q           *db.Queries     // on those
 	pulse       *db.Queries     // on one that only renews leases
 	base        context.Context // of the handlers
 	final       context.Context // of claims and final writes: ends when Run gives up
@@ -179,6 +180,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		return fmt.Errorf("queue: run worker: %w", err)
 	}
 	defer func() { closeBoth(err == nil, control, pulse) }()
+	w.control = control
 	w.q, w.pulse = w.c.queries(limited{control}), w.c.queries(limited{pulse})
 	if err := w.awaitSchema(ctx); err != nil {
 		return fmt.Errorf("queue: run worker: %w", err)
@@ -208,7 +210,7 @@ func (w *Worker) Run(ctx context.Context) (err error) {
 		feeders.Go(func() { s.run(ctx) })
 	}
 	if !w.c.pollOnly() {
-		feeders.Go(func() { w.listen(ctx, control) })
+		feeders.Go(func() { w.listen(ctx) })
 	}
 	// The slow turn may take minutes, in which leases run out as ever.
 	feeders.Go(func() { w.upkeep(ctx, urgentTurn, urgentCadence, w.c.urgentTasks()) })
