@@ -95,3 +95,23 @@ func TestConcurrency_slotFreedDuringAPause(t *testing.T) {
 	work.next(t).end(nil)
 	awaitSucceeded(t, pool, 2)
 }
+
+// A handler goes on for more than a lease after its CompleteTx was committed: its
+// context ends, and the slot that the commit freed is filled all the same.
+func TestConcurrency_slotFreedByCompleteTx(t *testing.T) {
+	t.Parallel()
+	pool, c := oneKey(t, 1, 2)
+	cfg := once()
+	cfg.Lease = 3 * shortLease
+	w := newWorker(t, c, cfg)
+	work := handle(t, workType, w)
+	start(t, w)
+	first := work.next(t)
+	if err := completeIn(t, pool, first).Commit(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	awaitClosed(t, "the context of the first to end", first.ctx.Done())
+	first.end(nil)
+	work.next(t).end(nil)
+	awaitSucceeded(t, pool, 2)
+}
