@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -23,7 +24,7 @@ const stepRows = 2000
 // which none waits for it. How long enqueues take, beside it and without, is
 // printed.
 func TestMaintain_besideEnqueues(t *testing.T) {
-	expired := shrink(1_000_000)
+	expired := pgtest.Rounds(1_000_000)
 	steps := &statements{name: "DeleteExpiredBindings"}
 	w := newWorldWith(t, queue.Config{}, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = steps })
 	w.exec(`INSERT INTO onceq.binding (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -42,7 +43,7 @@ type answer struct {
 func TestDebounce_againstClaim(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	tries := shrink(10000)
+	tries := pgtest.Rounds(10000)
 	var replaced, refused, followed, elapsed int
 	ran := newRuns()
 	worker, err := queue.NewWorker(w.client, queue.WorkerConfig{Queues: map[string]int{"default": 20}, PollInterval: 2 * time.Millisecond})

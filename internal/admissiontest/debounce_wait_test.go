@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -89,7 +90,7 @@ func TestDebounce_waitsForTheClaim(t *testing.T) {
 					}
 					answer <- res
 				}()
-				w.await("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()", 1)
+				pgtest.AwaitBlocked(t, w.pool, 1)
 				want := queue.Result{JobID: first.JobID, Outcome: queue.OutcomeNonReplaceable, Reason: queue.ReasonNotPending}
 				var err error
 				if claimed {
@@ -139,9 +140,9 @@ func TestDebounce_waitedForAnother(t *testing.T) {
 					}
 					answer <- res
 				}()
-				w.await("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()", 1)
+				pgtest.AwaitBlocked(t, w.pool, 1)
 				time.Sleep(1500 * time.Millisecond)
-				released := w.clock()
+				released := pgtest.Clock(t, w.pool)
 				if err := other.Rollback(w.ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -191,21 +192,7 @@ func (w *world) send(way string, r queue.Request) (res queue.Result, err error) 
 // await waits until a question's answer is n.
 func (w *world) await(sql string, n int) {
 	w.t.Helper()
-	for range 3000 {
-		if w.count(sql) == n {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	w.t.Fatalf("%s did not become %d", sql, n)
-}
-
-func (w *world) clock() (at time.Time) {
-	w.t.Helper()
-	if err := w.pool.QueryRow(w.ctx, "SELECT clock_timestamp()").Scan(&at); err != nil {
-		w.t.Fatal(err)
-	}
-	return at
+	pgtest.Await(w.t, fmt.Sprintf("%d to be the answer of %s", n, sql), func() bool { return w.count(sql) == n })
 }
 
 // Isolation levels that can't follow a changed binding say so, and the same

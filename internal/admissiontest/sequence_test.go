@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -20,7 +21,7 @@ func TestBatch_asOneAfterTheOther(t *testing.T) {
 	t.Parallel()
 	rotated := queue.Config{KeySecret: []byte("0123456789abcdef"), PreviousKeySecrets: [][]byte{nil, []byte("fedcba9876543210")}}
 	worlds := []*world{newWorld(t), newWorld(t), newWorldWith(t, rotated, nil)}
-	for round := range shrink(40) {
+	for round := range pgtest.Rounds(40) {
 		rng := rand.New(rand.NewPCG(uint64(round), 4))
 		h := history{t: t, round: round, worlds: worlds, names: make([]map[queue.JobID]string, len(worlds))}
 		for i, w := range worlds {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -47,9 +48,9 @@ func TestWaited_overSummerTime(t *testing.T) {
 			})
 		}
 	}
-	w.await("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()", asked)
+	pgtest.AwaitBlocked(t, w.pool, asked)
 	time.Sleep(400 * time.Millisecond) // more than the slack that a binding may have
-	released := w.clock()
+	released := pgtest.Clock(t, w.pool)
 	if err := other.Rollback(w.ctx); err != nil {
 		t.Fatal(err)
 	}

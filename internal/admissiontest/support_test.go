@@ -83,11 +83,7 @@ func (w *world) binding(key string) queue.BindingInfo {
 // exec runs a statement of the test's own.
 func (w *world) exec(sql string, args ...any) pgconn.CommandTag {
 	w.t.Helper()
-	tag, err := w.pool.Exec(w.ctx, sql, args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return tag
+	return pgtest.Exec(w.t, w.pool, sql, args...)
 }
 
 // begin begins a transaction, which ends with the test at the latest.
@@ -104,11 +100,7 @@ func (w *world) begin(level ...pgx.TxIsoLevel) pgx.Tx {
 // count answers a question whose answer is one number.
 func (w *world) count(sql string, args ...any) int {
 	w.t.Helper()
-	var n int
-	if err := w.pool.QueryRow(w.ctx, sql, args...).Scan(&n); err != nil {
-		w.t.Fatal(err)
-	}
-	return n
+	return pgtest.Scan[int](w.t, w.pool, sql, args...)
 }
 
 // age lets time pass: see [pgtest.Age].

@@ -79,7 +79,7 @@ func (s worked) wantFlat(t *testing.T) {
 	fill(t, big, "scheduled", 2*million, million)
 	fill(t, big, "ready", 3*million, million)
 	wantFlat("with a million ready and a million scheduled jobs")
-	execute(t, big, "ANALYZE onceq.pending, onceq.job, onceq.running, onceq.finished")
+	pgtest.Exec(t, big, "ANALYZE onceq.pending, onceq.job, onceq.running, onceq.finished")
 	wantFlat("with statistics that tell of them")
 
 	inSmall, inBig := s.newSession(t, small, false), s.newSession(t, big, false)
@@ -125,12 +125,12 @@ func (s worked) wantPlansMadeAtRest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		scan[int](t, old, `SELECT count(*) FROM onceq.job`) // takes the snapshot
+		pgtest.Scan[int](t, old, `SELECT count(*) FROM onceq.job`) // takes the snapshot
 		fill(t, pool, "ready", burst, burst/5)
-		execute(t, pool, `INSERT INTO onceq.running (claimed_at, lease_until, job_id, fence, attempt, queue, worker_id)
+		pgtest.Exec(t, pool, `INSERT INTO onceq.running (claimed_at, lease_until, job_id, fence, attempt, queue, worker_id)
 			SELECT now(), now(), id, 1, 1, queue, 'past' FROM onceq.job`)
-		execute(t, pool, `DELETE FROM onceq.running`)
-		execute(t, pool, `DELETE FROM onceq.pending`)
+		pgtest.Exec(t, pool, `DELETE FROM onceq.running`)
+		pgtest.Exec(t, pool, `DELETE FROM onceq.pending`)
 		vacuum(t, pool)
 		w := s.newSession(t, pool, false)
 		if err := old.Rollback(context.Background()); err != nil {

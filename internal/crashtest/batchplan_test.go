@@ -58,11 +58,11 @@ func TestClient_batchPlan(t *testing.T) {
 	}
 	run("empty", batchSent(t, pool, "EnqueueMany", many(0)))
 
-	execute(t, pool, `INSERT INTO onceq.binding (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
+	pgtest.Exec(t, pool, `INSERT INTO onceq.binding (accepted_at, expires_at, job_id, mode, key_hash, scope, fingerprint)
 		SELECT now(), now() + interval '1 day', gen_random_uuid(), 1, sha256(n::text::bytea), 'default', '\x01' FROM generate_series(1, $1) AS n`, strangers)
 	run("among strangers", batchSent(t, pool, "EnqueueMany", many(n)))
 	run("half of it known", batchSent(t, pool, "EnqueueMany", many(n+n/2)))
-	execute(t, pool, `UPDATE onceq.binding SET expires_at = now() WHERE fingerprint <> '\x01'`)
+	pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = now() WHERE fingerprint <> '\x01'`)
 	run("all of it expired", batchSent(t, pool, "EnqueueMany", many(0)))
 
 	watched, tap := tapped(t, pool)
@@ -73,7 +73,7 @@ func TestClient_batchPlan(t *testing.T) {
 		}
 	}
 	run("repeated", tap.await(t, "EnqueueManyRepeats"))
-	if jobs := scan[int](t, pool, `SELECT count(*) FROM onceq.job`); jobs != 3*n+n/2 {
+	if jobs := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job`); jobs != 3*n+n/2 {
 		t.Errorf("the batches made %d jobs, want %d", jobs, 3*n+n/2)
 	}
 }
@@ -94,7 +94,7 @@ func TestClient_debouncedBatchPlan(t *testing.T) {
 	fill(t, pool, "scheduled", 0, 50_000)
 	run("among strangers", batchSent(t, pool, "DebounceMany", many(n)))
 	run("replaced", batchSent(t, pool, "DebounceMany", many(0)))
-	if jobs := scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE queue = 'q'`); jobs != 2*n {
+	if jobs := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE queue = 'q'`); jobs != 2*n {
 		t.Errorf("the batches made %d jobs, want %d", jobs, 2*n)
 	}
 }
@@ -112,15 +112,15 @@ func newBatchPlans(t *testing.T, pool *pgxpool.Pool, perRequest float64) func(wh
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	w := &session{conn: conn}
-	execute(t, conn, "SET plan_cache_mode = force_generic_plan")
+	pgtest.Exec(t, conn, "SET plan_cache_mode = force_generic_plan")
 	prepared := map[string]bool{}
 	return func(when string, s sent) {
 		t.Helper()
 		if !prepared[s.name] {
 			prepared[s.name] = true
-			execute(t, conn, "PREPARE "+s.name+" AS "+s.sql)
+			pgtest.Exec(t, conn, "PREPARE "+s.name+" AS "+s.sql)
 		}
-		text := scan[string](t, conn, "EXPLAIN (ANALYZE, FORMAT JSON) "+w.call(t, s, s.args))
+		text := pgtest.Scan[string](t, conn, "EXPLAIN (ANALYZE, FORMAT JSON) "+w.call(t, s, s.args))
 		var plans []struct{ Plan step }
 		if err := json.Unmarshal([]byte(text), &plans); err != nil {
 			t.Fatal(err)

@@ -35,7 +35,7 @@ func TestCompletePlain_rowChangesMeanwhile(t *testing.T) {
 			args := retarget(s.complete.args, ids, []int32{1, 1, 1})
 			for _, arg := range args {
 				if worker, ok := arg.(string); ok {
-					execute(t, pool, `INSERT INTO onceq.running (claimed_at, lease_until, job_id, fence, attempt, queue, worker_id)
+					pgtest.Exec(t, pool, `INSERT INTO onceq.running (claimed_at, lease_until, job_id, fence, attempt, queue, worker_id)
 						SELECT now(), now() + interval '1 hour', id, 1, 1, 'default', $2 FROM unnest($1::text[]::uuid[]) AS id`, ids, worker)
 				}
 			}
@@ -44,7 +44,7 @@ func TestCompletePlain_rowChangesMeanwhile(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer func() { _ = tx.Rollback(ctx) }()
-			execute(t, tx, tt.change, ids[2])
+			pgtest.Exec(t, tx, tt.change, ids[2])
 			done := make(chan error, 1)
 			ended := 0
 			go func() { done <- pool.QueryRow(ctx, s.complete.sql, args...).Scan(&ended) }()
@@ -58,10 +58,10 @@ func TestCompletePlain_rowChangesMeanwhile(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-			case <-time.After(patience):
+			case <-time.After(pgtest.Patience):
 				t.Fatal("the completion waits on")
 			}
-			if stored := scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 1`); ended != tt.ended || stored != tt.ended {
+			if stored := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 1`); ended != tt.ended || stored != tt.ended {
 				t.Errorf("%d ends are told and %d stored, want %d", ended, stored, tt.ended)
 			}
 		})

@@ -24,20 +24,20 @@ func TestDeadlines_flat(t *testing.T) {
 		}
 		watch := tap.await(t, "EndPassedDeadlines")
 		fill(t, pool, "scheduled", 0, waiting)
-		execute(t, pool, `UPDATE onceq.pending SET deadline = now() + interval '1 year'`)
+		pgtest.Exec(t, pool, `UPDATE onceq.pending SET deadline = now() + interval '1 year'`)
 		fill(t, pool, "scheduled", million, passed)
-		execute(t, pool, `UPDATE onceq.pending SET deadline = now() - interval '1 minute' WHERE deadline IS NULL`)
+		pgtest.Exec(t, pool, `UPDATE onceq.pending SET deadline = now() - interval '1 minute' WHERE deadline IS NULL`)
 		vacuum(t, pool)
 		conn, err := pgx.ConnectConfig(t.Context(), pool.Config().ConnConfig)
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close(context.Background()) })
-		execute(t, conn, "SET plan_cache_mode = force_generic_plan")
-		w := &session{conn: conn, compiles: scan[string](t, conn, "SHOW jit") == "on"}
-		execute(t, conn, "PREPARE "+watch.name+" AS "+watch.sql)
+		pgtest.Exec(t, conn, "SET plan_cache_mode = force_generic_plan")
+		w := &session{conn: conn, compiles: pgtest.Scan[string](t, conn, "SHOW jit") == "on"}
+		pgtest.Exec(t, conn, "PREPARE "+watch.name+" AS "+watch.sql)
 		n := w.explain(t, "with deadlines ahead", watch, watch.args)
-		if dead := scan[int](t, pool, `SELECT count(*) FROM onceq.finished`); dead != passed {
+		if dead := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.finished`); dead != passed {
 			t.Fatalf("%d of %d jobs whose deadline had passed are dead", dead, passed)
 		}
 		return n

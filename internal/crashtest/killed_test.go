@@ -52,7 +52,7 @@ func TestWorker_killed(t *testing.T) {
 	}
 	wantFlowDone(t, pool, keys)
 	wantTimelines(t, pool, c)
-	expired := scan[int](t, pool, `SELECT count(*) FROM onceq.event WHERE kind = 'lease_expired'`)
+	expired := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.event WHERE kind = 'lease_expired'`)
 	t.Logf("%d jobs, %d workers killed, %d attempts cut short by it, the longest held %v past its lease", keys, kills, expired, overdue.most)
 	if expired < kills/5 {
 		t.Errorf("the test is weak: %d deaths ended %d attempts", kills, expired)
@@ -153,7 +153,7 @@ func (o *overdue) watch(ctx context.Context, t *testing.T, pool *pgxpool.Pool) {
 }
 
 func (o *overdue) look(t *testing.T, pool *pgxpool.Pool) {
-	us := scan[int64](t, pool, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - lease_until) * 1e6), 0)::bigint FROM onceq.running`)
+	us := pgtest.Scan[int64](t, pool, `SELECT coalesce(max(extract(epoch FROM clock_timestamp() - lease_until) * 1e6), 0)::bigint FROM onceq.running`)
 	o.most = max(o.most, time.Duration(us)*time.Microsecond)
 }
 
@@ -187,7 +187,7 @@ func wantFlowDone(t *testing.T, pool *pgxpool.Pool, keys int) {
 		{"keys that are freed by success are free", `SELECT count(*) FROM onceq.binding AS b JOIN onceq.job AS j ON j.id = b.job_id WHERE j.key_release = 1`, 0},
 		{"no slot of a concurrency key is held", `SELECT count(*) FROM onceq.running WHERE slot IS NOT NULL`, 0},
 	} {
-		if got := scan[int](t, pool, check.sql); got != check.want {
+		if got := pgtest.Scan[int](t, pool, check.sql); got != check.want {
 			t.Errorf("%s: %d, want %d", check.why, got, check.want)
 		}
 	}
@@ -196,8 +196,8 @@ func wantFlowDone(t *testing.T, pool *pgxpool.Pool, keys int) {
 // wantTimelines reads the jobs with the most attempts as a user would.
 func wantTimelines(t *testing.T, pool *pgxpool.Pool, c *queue.Client) {
 	t.Helper()
-	for _, id := range records[struct{ ID string }](t, pool, `SELECT job_id::text FROM onceq.finished ORDER BY attempt DESC LIMIT 20`) {
-		job, err := c.Job(t.Context(), queue.JobID(id.ID))
+	for _, id := range pgtest.List[string](t, pool, `SELECT job_id::text FROM onceq.finished ORDER BY attempt DESC LIMIT 20`) {
+		job, err := c.Job(t.Context(), queue.JobID(id))
 		if err != nil {
 			t.Fatal(err)
 		}

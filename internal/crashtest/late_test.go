@@ -178,7 +178,7 @@ func (l *letter) takeBack(t *testing.T, worker string) (end func()) {
 	stop := run(t, w)
 	select {
 	case <-began:
-	case <-time.After(patience):
+	case <-time.After(pgtest.Patience):
 		t.Fatal("the job was not taken back")
 	}
 	return func() {
@@ -216,11 +216,11 @@ func (l *letter) wantClockAfterLock(t *testing.T) {
 	}
 	defer func() { _ = tx.Rollback(context.Background()) }()
 	before := rowsOfJobs(t, tx)
-	execute(t, tx, `SELECT FROM onceq.running FOR UPDATE`)
+	pgtest.Exec(t, tx, `SELECT FROM onceq.running FOR UPDATE`)
 	delivered := make(chan error, 1)
 	go func() { delivered <- l.deliver(l.pool) }()
 	awaitRow(t, l.pool, "the write to wait", `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
-	if !scan[bool](t, tx, `SELECT lease_until > clock_timestamp() FROM onceq.running`) {
+	if !pgtest.Scan[bool](t, tx, `SELECT lease_until > clock_timestamp() FROM onceq.running`) {
 		t.Fatal("the lease ran out before the write was there: the machine is too slow for this test")
 	}
 	l.lapse(t)
@@ -236,7 +236,7 @@ func (l *letter) wantClockAfterLock(t *testing.T) {
 	}
 }
 
-func (l *letter) deliver(q querier) error {
+func (l *letter) deliver(q pgtest.Querier) error {
 	rows, err := q.Query(context.Background(), l.sent.sql, l.sent.args...)
 	if err != nil {
 		return err
@@ -246,9 +246,9 @@ func (l *letter) deliver(q querier) error {
 }
 
 // rowsOfJobs is every row that tells where jobs stand, line by line.
-func rowsOfJobs(t *testing.T, q querier) []string {
+func rowsOfJobs(t *testing.T, q pgtest.Querier) []string {
 	t.Helper()
-	return strings.Split(scan[string](t, q, `SELECT jsonb_pretty(jsonb_build_object(
+	return strings.Split(pgtest.Scan[string](t, q, `SELECT jsonb_pretty(jsonb_build_object(
 		'running', (SELECT jsonb_agg(r ORDER BY r.job_id) FROM onceq.running AS r),
 		'pending', (SELECT jsonb_agg(p ORDER BY p.job_id) FROM onceq.pending AS p),
 		'finished', (SELECT jsonb_agg(f ORDER BY f.job_id) FROM onceq.finished AS f),

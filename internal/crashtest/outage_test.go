@@ -15,6 +15,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -69,7 +70,7 @@ func TestOutage(t *testing.T) {
 func wantRecovered(t *testing.T, pool *pgxpool.Pool, w *process, back time.Time) {
 	t.Helper()
 	awaitRow(t, pool, w.id+" to begin a job", `SELECT FROM started WHERE worker = $1 AND at > $2`, w.id, back)
-	took := scan[time.Time](t, pool, `SELECT min(at) FROM started WHERE worker = $1 AND at > $2`, w.id, back).Sub(back)
+	took := pgtest.Scan[time.Time](t, pool, `SELECT min(at) FROM started WHERE worker = $1 AND at > $2`, w.id, back).Sub(back)
 	t.Logf("%s began a job %v after PostgreSQL was back", w.id, took.Round(time.Millisecond))
 	if took > recoverIn {
 		t.Errorf("%s took %v to work again, allowed are %v", w.id, took, recoverIn)
@@ -141,7 +142,7 @@ func (l *load) insist(t *testing.T, keys []string) (ids []queue.JobID) {
 			Admission: queue.Idempotency{Key: key},
 		}
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(rand.N(100 * time.Millisecond)) {
+	for deadline := time.Now().Add(pgtest.Patience); ; time.Sleep(rand.N(100 * time.Millisecond)) {
 		results, err := l.attempt(reqs)
 		if err == nil {
 			for _, res := range results {
@@ -156,7 +157,7 @@ func (l *load) insist(t *testing.T, keys []string) (ids []queue.JobID) {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			t.Errorf("a call was repeated for %v in vain: %v", patience, err)
+			t.Errorf("a call was repeated for %v in vain: %v", pgtest.Patience, err)
 			return nil
 		}
 	}
@@ -194,12 +195,12 @@ func (l *load) wantAll(t *testing.T, pool *pgxpool.Pool) {
 		{"each job succeeded", `SELECT count(*) FROM onceq.finished WHERE job_id = ANY ($1::uuid[]) AND state = 1`},
 		{"each effect happened", `SELECT count(DISTINCT job_id) FROM effect WHERE job_id = ANY ($1::uuid[])`},
 	} {
-		if got := scan[int](t, pool, check.sql, ids); got != len(ids) {
+		if got := pgtest.Scan[int](t, pool, check.sql, ids); got != len(ids) {
 			t.Errorf("%s: %d of %d", check.why, got, len(ids))
 		}
 	}
-	all := scan[int](t, pool, `SELECT count(*) FROM onceq.job AS j JOIN onceq.binding AS b ON b.job_id = j.id AND b.key_hash = j.key_hash WHERE j.id = ANY ($1::uuid[])`, ids)
-	if total := scan[int](t, pool, `SELECT count(*) FROM onceq.job AS j WHERE NOT EXISTS (SELECT FROM onceq.binding AS b WHERE b.job_id = j.id)`); total != 0 || all != len(ids) {
+	all := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job AS j JOIN onceq.binding AS b ON b.job_id = j.id AND b.key_hash = j.key_hash WHERE j.id = ANY ($1::uuid[])`, ids)
+	if total := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job AS j WHERE NOT EXISTS (SELECT FROM onceq.binding AS b WHERE b.job_id = j.id)`); total != 0 || all != len(ids) {
 		t.Errorf("%d jobs of calls that failed were left beside the key's own", total)
 	}
 }

@@ -97,14 +97,14 @@ func (s worked) newSession(t *testing.T, pool *pgxpool.Pool, polls bool) *sessio
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close(ctx) })
-	execute(t, conn, "SET plan_cache_mode = force_generic_plan")
+	pgtest.Exec(t, conn, "SET plan_cache_mode = force_generic_plan")
 	if !polls {
-		execute(t, conn, s.prefer.sql)
+		pgtest.Exec(t, conn, s.prefer.sql)
 	}
 	for _, stmt := range []sent{s.claim, s.look, s.renew, s.complete} {
-		execute(t, conn, "PREPARE "+stmt.name+" AS "+stmt.sql)
+		pgtest.Exec(t, conn, "PREPARE "+stmt.name+" AS "+stmt.sql)
 	}
-	w := &session{worked: s, conn: conn, compiles: scan[string](t, conn, "SHOW jit") == "on", polls: polls}
+	w := &session{worked: s, conn: conn, compiles: pgtest.Scan[string](t, conn, "SHOW jit") == "on", polls: polls}
 	w.cycle(t, atFirst)
 	return w
 }
@@ -126,7 +126,7 @@ func (w *session) cycle(t *testing.T, when string) pages {
 		Fence int32
 	}
 	ids, fences := []string{}, []int32{}
-	for _, l := range records[lease](t, w.conn, `SELECT job_id::text, fence FROM onceq.running`) {
+	for _, l := range pgtest.Records[lease](t, w.conn, `SELECT job_id::text AS id, fence FROM onceq.running`) {
 		ids, fences = append(ids, l.ID), append(fences, l.Fence)
 	}
 	if when != atFirst && len(ids) != claimSize {
@@ -134,7 +134,7 @@ func (w *session) cycle(t *testing.T, when string) pages {
 	}
 	p.renew = w.explain(t, when, w.renew, retarget(w.renew.args, ids, fences))
 	p.complete = w.explain(t, when, w.complete, retarget(w.complete.args, ids, fences))
-	if n := scan[int](t, w.conn, `SELECT count(*) FROM onceq.running`); n != 0 {
+	if n := pgtest.Scan[int](t, w.conn, `SELECT count(*) FROM onceq.running`); n != 0 {
 		t.Fatalf("%s: %d jobs were not completed", when, n)
 	}
 	return p
@@ -176,7 +176,7 @@ func (w *session) took(t *testing.T) time.Duration {
 	t.Helper()
 	call := w.call(t, w.claim, w.claim.args)
 	began := time.Now()
-	execute(t, w.conn, call)
+	pgtest.Exec(t, w.conn, call)
 	return time.Since(began)
 }
 
@@ -223,11 +223,11 @@ func (w *session) explain(t *testing.T, when string, s sent, args []any) int {
 	t.Helper()
 	const touched = `SELECT sum(pg_stat_get_xact_blocks_fetched(oid))::bigint FROM pg_class WHERE relnamespace = 'onceq'::regnamespace`
 	call := w.call(t, s, args)
-	execute(t, w.conn, "BEGIN")
-	before := scan[int](t, w.conn, touched)
-	text := scan[string](t, w.conn, "EXPLAIN (ANALYZE, FORMAT JSON) "+call)
-	after := scan[int](t, w.conn, touched)
-	execute(t, w.conn, "COMMIT")
+	pgtest.Exec(t, w.conn, "BEGIN")
+	before := pgtest.Scan[int](t, w.conn, touched)
+	text := pgtest.Scan[string](t, w.conn, "EXPLAIN (ANALYZE, FORMAT JSON) "+call)
+	after := pgtest.Scan[int](t, w.conn, touched)
+	pgtest.Exec(t, w.conn, "COMMIT")
 
 	var plans []struct{ Plan node }
 	if err := json.Unmarshal([]byte(text), &plans); err != nil {
@@ -258,13 +258,13 @@ func fill(t *testing.T, pool *pgxpool.Pool, where string, first, jobs int) {
 	const id = `('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid`
 	instant := due + " + n * interval '1 microsecond'"
 	numbers := fmt.Sprintf("FROM generate_series(%d, %d) AS n", first, first+jobs-1)
-	execute(t, pool, `INSERT INTO onceq.job (id, accepted_at, run_at, priority, max_attempts, queue, type, payload)
+	pgtest.Exec(t, pool, `INSERT INTO onceq.job (id, accepted_at, run_at, priority, max_attempts, queue, type, payload)
 		SELECT `+id+`, least(`+instant+`, now()), `+instant+`, 0, 25, 'default', '`+flowType+`', '{"n": 1}' `+numbers)
 	if where == "finished" {
-		execute(t, pool, `INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt, worker_id)
+		pgtest.Exec(t, pool, `INSERT INTO onceq.finished (finished_at, claimed_at, job_id, state, attempt, worker_id)
 			SELECT `+instant+`, `+instant+`, `+id+`, 1, 1, 'past' `+numbers)
 	} else {
-		execute(t, pool, `INSERT INTO onceq.pending (ready_at, job_id, priority, queue, type)
+		pgtest.Exec(t, pool, `INSERT INTO onceq.pending (ready_at, job_id, priority, queue, type)
 			SELECT `+instant+`, `+id+`, 0, 'default', '`+flowType+`' `+numbers)
 	}
 	t.Logf("%d %s jobs made in %v", jobs, where, time.Since(began).Round(time.Millisecond))
@@ -274,6 +274,6 @@ func fill(t *testing.T, pool *pgxpool.Pool, where string, first, jobs int) {
 func vacuum(t *testing.T, pool *pgxpool.Pool) {
 	t.Helper()
 	for _, table := range []string{"job", "pending", "running", "finished"} {
-		execute(t, pool, "VACUUM (ANALYZE) onceq."+table)
+		pgtest.Exec(t, pool, "VACUUM (ANALYZE) onceq."+table)
 	}
 }

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/onceq/onceq/internal/pgtest"
 )
 
 // envWorker holds the spec of the worker that this binary was started again for.
@@ -89,8 +91,8 @@ func (p *process) stop(t testing.TB) {
 	p.signal(t, syscall.SIGTERM)
 	select {
 	case <-p.done:
-	case <-time.After(patience):
-		t.Fatalf("worker %s did not end in %v", p.id, patience)
+	case <-time.After(pgtest.Patience):
+		t.Fatalf("worker %s did not end in %v", p.id, pgtest.Patience)
 	}
 	if code := p.cmd.ProcessState.ExitCode(); code != 0 {
 		t.Errorf("worker %s drained with exit code %d", p.id, code)

@@ -20,6 +20,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/onceq/onceq/internal/devpg"
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/schema"
 )
 
@@ -55,11 +56,11 @@ func newServer(t *testing.T) *server {
 		t.Fatal(err)
 	}
 	for setting, want := range map[string]string{"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on"} {
-		if got := scan[string](t, pool, `SELECT current_setting($1)`, setting); got != want {
+		if got := pgtest.Scan[string](t, pool, `SELECT current_setting($1)`, setting); got != want {
 			t.Fatalf("the server is not durable: %s is %s", setting, got)
 		}
 	}
-	s := &server{url: dev.URL, data: scan[string](t, pool, `SHOW data_directory`)}
+	s := &server{url: dev.URL, data: pgtest.Scan[string](t, pool, `SHOW data_directory`)}
 	s.readOptions(t)
 	t.Cleanup(func() { s.stop(t, syscall.SIGINT) })
 	return s
@@ -136,7 +137,7 @@ func (s *server) stop(t *testing.T, how syscall.Signal) {
 		t.Fatal(err)
 	}
 	for _, member := range family {
-		await(t, "the server to end", func() bool { return !alive(member) })
+		pgtest.Await(t, "the server to end", func() bool { return !alive(member) })
 	}
 }
 
@@ -167,7 +168,7 @@ func (s *server) start(t *testing.T) {
 	if err := <-started; err != nil {
 		t.Fatal(err)
 	}
-	await(t, "the server to answer", func() bool {
+	pgtest.Await(t, "the server to answer", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		conn, err := pgx.Connect(ctx, s.url)

@@ -40,7 +40,7 @@ func TestWorker_oldSnapshot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scan[int](t, tx, `SELECT count(*) FROM onceq.job`) // takes the snapshot
+	pgtest.Scan[int](t, tx, `SELECT count(*) FROM onceq.job`) // takes the snapshot
 
 	held.turn(t)
 	free.turn(t)
@@ -132,6 +132,6 @@ func (m *mill) feed(ctx context.Context, t *testing.T) {
 
 // pages is how many pages of the queue's tables and indexes were touched so far.
 func (m *mill) pages(t *testing.T) int64 {
-	return scan[int64](t, m.pool, `SELECT sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read + idx_blks_hit, 0))::bigint
+	return pgtest.Scan[int64](t, m.pool, `SELECT sum(heap_blks_read + heap_blks_hit + coalesce(idx_blks_read + idx_blks_hit, 0))::bigint
 		FROM pg_statio_user_tables WHERE schemaname = 'onceq'`)
 }

@@ -74,7 +74,7 @@ func TestWorker_paused(t *testing.T) {
 		t.Parallel()
 		d := newDuel(t, wait)
 		d.second.pause(t)
-		until := scan[time.Time](t, d.pool, `SELECT lease_until FROM onceq.running WHERE job_id = $1`, string(d.id))
+		until := pgtest.Scan[time.Time](t, d.pool, `SELECT lease_until FROM onceq.running WHERE job_id = $1`, string(d.id))
 		d.first.resume(t)
 		if said := d.reported(t, 1); said != "lease lost" {
 			t.Errorf("the stale attempt's context ended with %q, want a lost lease", said)
@@ -82,7 +82,7 @@ func TestWorker_paused(t *testing.T) {
 		// The first worker goes on with whatever heartbeats it has, and takes the
 		// job back only when the second worker's lease has run out.
 		awaitRow(t, d.pool, "a third attempt", `SELECT FROM started WHERE job_id = $1 AND attempt > $3 AND worker = 'first' AND at >= $2`, string(d.id), until, d.next)
-		if early := scan[int](t, d.pool, `SELECT count(*) FROM onceq.event WHERE job_id = $1 AND attempt = $3 AND kind = 'lease_expired' AND at < $2`, string(d.id), until, d.next); early != 0 {
+		if early := pgtest.Scan[int](t, d.pool, `SELECT count(*) FROM onceq.event WHERE job_id = $1 AND attempt = $3 AND kind = 'lease_expired' AND at < $2`, string(d.id), until, d.next); early != 0 {
 			t.Error("the second attempt's lease ended early")
 		}
 	})
@@ -162,7 +162,7 @@ func (d *duel) began(t *testing.T, attempt int) {
 func (d *duel) followed(t *testing.T) {
 	t.Helper()
 	awaitRow(t, d.pool, "another attempt to begin", `SELECT FROM started WHERE job_id = $1 AND attempt > 1`, string(d.id))
-	d.next = scan[int](t, d.pool, `SELECT min(attempt) FROM started WHERE job_id = $1 AND attempt > 1`, string(d.id))
+	d.next = pgtest.Scan[int](t, d.pool, `SELECT min(attempt) FROM started WHERE job_id = $1 AND attempt > 1`, string(d.id))
 }
 
 // lapse waits until the lease has run out by PostgreSQL's clock.
@@ -173,14 +173,14 @@ func (d *duel) lapse(t *testing.T) {
 
 func (d *duel) permit(t *testing.T, attempt int) {
 	t.Helper()
-	execute(t, d.pool, `INSERT INTO permit (job_id, attempt) VALUES ($1, $2)`, string(d.id), attempt)
+	pgtest.Exec(t, d.pool, `INSERT INTO permit (job_id, attempt) VALUES ($1, $2)`, string(d.id), attempt)
 }
 
 // reported waits for what an attempt was told and returns it.
 func (d *duel) reported(t *testing.T, attempt int) string {
 	t.Helper()
 	awaitRow(t, d.pool, "an attempt's report", `SELECT FROM report WHERE job_id = $1 AND attempt = $2`, string(d.id), attempt)
-	return scan[string](t, d.pool, `SELECT said FROM report WHERE job_id = $1 AND attempt = $2`, string(d.id), attempt)
+	return pgtest.Scan[string](t, d.pool, `SELECT said FROM report WHERE job_id = $1 AND attempt = $2`, string(d.id), attempt)
 }
 
 // settled waits until the first worker has done with the stale attempt: it has a
@@ -196,7 +196,7 @@ func (d *duel) settled(t *testing.T) {
 // lease.
 func (d *duel) owns(t *testing.T, worker string) bool {
 	t.Helper()
-	return scan[bool](t, d.pool, `SELECT EXISTS (SELECT FROM onceq.running
+	return pgtest.Scan[bool](t, d.pool, `SELECT EXISTS (SELECT FROM onceq.running
 		WHERE job_id = $1 AND attempt = $2 AND fence = $2 AND worker_id = $3 AND lease_until > clock_timestamp())`, string(d.id), d.next, worker)
 }
 
@@ -223,7 +223,7 @@ func (d *duel) wantSecond(t *testing.T) {
 	want = append(want, queue.EventClaimed)
 	if d.act == checkpoint || d.act == checkpointTx {
 		want = append(want, queue.EventCheckpointSaved)
-		if got := scan[int](t, d.pool, `SELECT (value::text)::int FROM onceq.checkpoint WHERE job_id = $1`, string(d.id)); got != d.next {
+		if got := pgtest.Scan[int](t, d.pool, `SELECT (value::text)::int FROM onceq.checkpoint WHERE job_id = $1`, string(d.id)); got != d.next {
 			t.Errorf("the checkpoint holds the value of attempt %d, want that of %d", got, d.next)
 		}
 	}
@@ -238,7 +238,7 @@ func (d *duel) wantSecond(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("the timeline (-want +got):\n%s", diff)
 	}
-	if n := scan[int](t, d.pool, `SELECT count(*) FROM effect WHERE job_id = $1 AND attempt <> $2`, string(d.id), d.next); n != 0 {
+	if n := pgtest.Scan[int](t, d.pool, `SELECT count(*) FROM effect WHERE job_id = $1 AND attempt <> $2`, string(d.id), d.next); n != 0 {
 		t.Error("an effect in the transaction of the stale attempt was committed")
 	}
 }

@@ -6,17 +6,12 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
-
-// patience is how long a condition is awaited before the test fails. It is no
-// measure of anything: the machine may have other things to do.
-const patience = time.Minute
 
 func newClient(t testing.TB, pool *pgxpool.Pool) *queue.Client {
 	t.Helper()
@@ -62,65 +57,16 @@ func enqueue(t testing.TB, c *queue.Client, req queue.Request) queue.JobID {
 	return id
 }
 
-// querier is a pool, a connection or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// records reads rows into structs, column by column.
-func records[T any](t testing.TB, q querier, sql string, args ...any) []T {
-	t.Helper()
-	rows, _ := q.Query(context.Background(), sql, args...) // CollectRows reports its error
-	list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[T])
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return list
-}
-
-// scan reads one value.
-func scan[T any](t testing.TB, q querier, sql string, args ...any) T {
-	t.Helper()
-	rows, _ := q.Query(context.Background(), sql, args...) // CollectExactlyOneRow reports its error
-	v, err := pgx.CollectExactlyOneRow(rows, pgx.RowTo[T])
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return v
-}
-
-func execute(t testing.TB, q querier, sql string, args ...any) {
-	t.Helper()
-	rows, err := q.Query(context.Background(), sql, args...)
-	if err == nil {
-		rows.Close()
-		err = rows.Err()
-	}
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// await polls until cond holds; a minute without it fails the test.
-func await(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !cond(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited %v in vain for: %s", patience, what)
-		}
-	}
-}
-
 // awaitRow polls until the query has a row.
 func awaitRow(t testing.TB, pool *pgxpool.Pool, what, sql string, args ...any) {
 	t.Helper()
-	await(t, what, func() bool { return scan[bool](t, pool, "SELECT EXISTS ("+sql+")", args...) })
+	pgtest.Await(t, what, func() bool { return pgtest.Scan[bool](t, pool, "SELECT EXISTS ("+sql+")", args...) })
 }
 
 // awaitIdle polls until no job waits and none runs.
 func awaitIdle(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	await(t, "the last job to end", func() bool {
-		return scan[bool](t, pool, `SELECT NOT EXISTS (SELECT FROM onceq.pending) AND NOT EXISTS (SELECT FROM onceq.running)`)
+	pgtest.Await(t, "the last job to end", func() bool {
+		return pgtest.Scan[bool](t, pool, `SELECT NOT EXISTS (SELECT FROM onceq.pending) AND NOT EXISTS (SELECT FROM onceq.running)`)
 	})
 }

@@ -12,6 +12,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/internal/pgtest"
 )
 
 // sent is a statement on its way to PostgreSQL.
@@ -74,7 +76,7 @@ func (p *tap) first(name string) (sent, bool) {
 // await waits for a statement of the name.
 func (p *tap) await(t testing.TB, name string) (s sent) {
 	t.Helper()
-	await(t, name+" to be sent", func() (ok bool) {
+	pgtest.Await(t, name+" to be sent", func() (ok bool) {
 		s, ok = p.first(name)
 		return ok
 	})

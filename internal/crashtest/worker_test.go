@@ -19,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -32,10 +33,10 @@ const (
 // read. They have no constraints: what must not happen must show.
 func makeTables(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	execute(t, pool, `CREATE TABLE started (job_id uuid NOT NULL, attempt integer NOT NULL, worker text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`)
-	execute(t, pool, `CREATE TABLE effect (job_id uuid NOT NULL, attempt integer NOT NULL, how text NOT NULL)`)
-	execute(t, pool, `CREATE TABLE report (job_id uuid NOT NULL, attempt integer NOT NULL, said text NOT NULL)`)
-	execute(t, pool, `CREATE TABLE permit (job_id uuid NOT NULL, attempt integer NOT NULL)`)
+	pgtest.Exec(t, pool, `CREATE TABLE started (job_id uuid NOT NULL, attempt integer NOT NULL, worker text NOT NULL, at timestamptz NOT NULL DEFAULT clock_timestamp())`)
+	pgtest.Exec(t, pool, `CREATE TABLE effect (job_id uuid NOT NULL, attempt integer NOT NULL, how text NOT NULL)`)
+	pgtest.Exec(t, pool, `CREATE TABLE report (job_id uuid NOT NULL, attempt integer NOT NULL, said text NOT NULL)`)
+	pgtest.Exec(t, pool, `CREATE TABLE permit (job_id uuid NOT NULL, attempt integer NOT NULL)`)
 }
 
 // runWorker is the whole of a worker process. It ends when the worker has
@@ -97,7 +98,7 @@ func (h handlers) started(ctx context.Context, id queue.JobID, attempt int) erro
 }
 
 // effect is the work of a handler.
-func effect(ctx context.Context, q querier, id queue.JobID, attempt int, how string) error {
+func effect(ctx context.Context, q pgtest.Querier, id queue.JobID, attempt int, how string) error {
 	rows, err := q.Query(ctx, `INSERT INTO effect (job_id, attempt, how) VALUES ($1, $2, $3)`, string(id), attempt, how)
 	if err != nil {
 		return err

@@ -79,7 +79,7 @@ func (w *world) work(do func()) work {
 func TestCosts(t *testing.T) {
 	t.Parallel()
 	jobs := 1_000_000
-	if rounds(5) == 1 {
+	if pgtest.Rounds(5) == 1 {
 		jobs = 400_000
 	}
 	w := big(t, jobs)

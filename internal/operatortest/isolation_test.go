@@ -25,7 +25,7 @@ func TestOperators_isolated(t *testing.T) {
 			}), queue.Config{Retention: queue.Retention{Dead: time.Millisecond, Events: time.Millisecond}})
 			passed := time.Now().Add(-time.Hour)
 			together(8, func(i int) {
-				for n := range rounds(40) {
+				for n := range pgtest.Rounds(40) {
 					id, err := w.client.Enqueue(w.ctx, queue.Request{Type: "t", Queue: fmt.Sprint(n % 3), Deadline: passed,
 						Admission: queue.Idempotency{Key: fmt.Sprint(i, n), TTL: time.Millisecond}})
 					if err != nil {

@@ -55,7 +55,7 @@ func TestRedrive_atOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	const callers = 12
-	for range rounds(15) {
+	for range pgtest.Rounds(15) {
 		id := w.dead("no paper", queue.Request{})[0]
 		statuses, targets := answers(t, w, id, callers, func(int) queue.RedriveRequest { return queue.RedriveRequest{RequestID: "one", Again: true} })
 		if len(targets) != 1 || statuses[queue.Redriven] != 1 || statuses[queue.RedriveReplayed] != callers-1 {
@@ -76,8 +76,8 @@ func TestRedrive_atOnce(t *testing.T) {
 			t.Errorf("four request ids with Again make four targets: %v, %d targets", statuses, len(targets))
 		}
 	}
-	if n := scan[int](w, `SELECT count(*) FROM onceq.pending`); n != rounds(15)*6 {
-		t.Errorf("%d jobs wait, want %d", n, rounds(15)*6)
+	if n := scan[int](w, `SELECT count(*) FROM onceq.pending`); n != pgtest.Rounds(15)*6 {
+		t.Errorf("%d jobs wait, want %d", n, pgtest.Rounds(15)*6)
 	}
 }
 
@@ -92,7 +92,7 @@ func TestRedrive_atOnceIsolated(t *testing.T) {
 				cfg.MaxConns = 6
 				cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
 			}), queue.Config{})
-			for range rounds(10) {
+			for range pgtest.Rounds(10) {
 				id := w.dead("no paper", queue.Request{})[0]
 				statuses, targets := answers(t, w, id, 6, func(i int) queue.RedriveRequest { return queue.RedriveRequest{RequestID: fmt.Sprint(i % 2)} })
 				if len(targets) != 1 || statuses[queue.Redriven] != 1 {
@@ -105,8 +105,8 @@ func TestRedrive_atOnceIsolated(t *testing.T) {
 					t.Errorf("%+v, %v", res, err)
 				}
 			})
-			if n := scan[int](w, `SELECT count(*) FROM onceq.redrive`); n != 250+rounds(10) {
-				t.Errorf("%d redrives, want %d", n, 250+rounds(10))
+			if n := scan[int](w, `SELECT count(*) FROM onceq.redrive`); n != 250+pgtest.Rounds(10) {
+				t.Errorf("%d redrives, want %d", n, 250+pgtest.Rounds(10))
 			}
 		})
 	}
@@ -210,7 +210,7 @@ func TestRedrive_besideRetention(t *testing.T) {
 		})
 	}
 	made := 0
-	for round := range rounds(40) {
+	for round := range pgtest.Rounds(40) {
 		sources := w.dead("no paper", queue.Request{}, queue.Request{}, queue.Request{})
 		var mu sync.Mutex
 		together(6, func(i int) {

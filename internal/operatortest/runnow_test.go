@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -129,7 +130,7 @@ func TestRunNow_besideOthers(t *testing.T) {
 	// It goes on for some seconds, and until enough has happened.
 	goesOn := func() bool {
 		took := time.Since(began)
-		return took < time.Duration(rounds(5))*time.Second || took < time.Minute && (moved.Load() < 20 || claimed.Load() < 20 || purged.Load() < 5)
+		return took < time.Duration(pgtest.Rounds(5))*time.Second || took < time.Minute && (moved.Load() < 20 || claimed.Load() < 20 || purged.Load() < 5)
 	}
 	known := func(n int) queue.JobID { id, _ := current[n%keys].Load().(queue.JobID); return id }
 

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -70,34 +69,18 @@ func (w *world) job(id queue.JobID) queue.JobInfo {
 // exec runs a statement of the test's own.
 func (w *world) exec(sql string, args ...any) pgconn.CommandTag {
 	w.t.Helper()
-	tag, err := w.pool.Exec(w.ctx, sql, args...)
-	if err != nil {
-		w.t.Fatalf("%.200s: %v", sql, err)
-	}
-	return tag
+	return pgtest.Exec(w.t, w.pool, sql, args...)
 }
 
 // scan answers a question that has one answer.
 func scan[T any](w *world, sql string, args ...any) T {
 	w.t.Helper()
-	var v T
-	if err := w.pool.QueryRow(w.ctx, sql, args...).Scan(&v); err != nil {
-		w.t.Fatalf("%.200s: %v", sql, err)
-	}
-	return v
+	return pgtest.Scan[T](w.t, w.pool, sql, args...)
 }
 
 func texts(w *world, sql string, args ...any) []string {
 	w.t.Helper()
-	rows, err := w.pool.Query(w.ctx, sql, args...)
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	return list
+	return pgtest.List[string](w.t, w.pool, sql, args...)
 }
 
 // start makes waiting jobs running, as a claim does, for a worker that is not there.

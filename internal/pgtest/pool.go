@@ -50,3 +50,16 @@ func closePool(t testing.TB, pool *pgxpool.Pool, limit time.Duration) {
 			pool.Stat().AcquiredConns())
 	}
 }
+
+// Reconnect opens another pool on the database of one, as change has it.
+func Reconnect(t testing.TB, pool *pgxpool.Pool, change func(*pgxpool.Config)) *pgxpool.Pool {
+	t.Helper()
+	cfg := pool.Config()
+	change(cfg)
+	other, err := pgxpool.NewWithConfig(context.Background(), cfg)
+	if err != nil {
+		t.Fatalf("pgtest: %v", err)
+	}
+	t.Cleanup(other.Close)
+	return other
+}

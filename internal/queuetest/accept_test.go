@@ -49,7 +49,7 @@ func TestClient_EnqueueWithResult(t *testing.T) {
 		if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 			t.Errorf("the job differs from what was asked for (-want +got):\n%s", diff)
 		}
-		if got := scan[float64](t, pool, `SELECT extract(epoch FROM execution_timeout)::float8 FROM onceq.job WHERE id = $1`, string(id)); got != 90 {
+		if got := pgtest.Scan[float64](t, pool, `SELECT extract(epoch FROM execution_timeout)::float8 FROM onceq.job WHERE id = $1`, string(id)); got != 90 {
 			t.Errorf("the execution timeout is stored as %v s, want 90", got)
 		}
 	})
@@ -76,9 +76,9 @@ func TestClient_EnqueueWithResult(t *testing.T) {
 	})
 
 	t.Run("the acceptance carries PostgreSQL's clock", func(t *testing.T) {
-		before := clock(t, pool)
+		before := pgtest.Clock(t, pool)
 		accept(t, c, invoice("clock"))
-		after := clock(t, pool)
+		after := pgtest.Clock(t, pool)
 		got, err := c.Binding(t.Context(), "", "clock")
 		if err != nil {
 			t.Fatal(err)
@@ -221,7 +221,7 @@ func TestClient_runTimes(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			req := invoice(row.name)
-			req.RunAt = clock(t, pool).Add(row.after)
+			req.RunAt = pgtest.Clock(t, pool).Add(row.after)
 			id := accept(t, c, req)
 			job, err := c.Job(t.Context(), id)
 			if err != nil {
@@ -242,7 +242,7 @@ func TestClient_runTimes(t *testing.T) {
 
 	t.Run("a deadline in the past is accepted", func(t *testing.T) {
 		req := invoice("late")
-		req.Deadline = clock(t, pool).Add(-time.Hour)
+		req.Deadline = pgtest.Clock(t, pool).Add(-time.Hour)
 		id := accept(t, c, req)
 		job, err := c.Job(t.Context(), id)
 		if err != nil || !job.Deadline.Equal(req.Deadline) {

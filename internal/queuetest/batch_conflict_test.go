@@ -80,7 +80,7 @@ func TestClient_EnqueueManyConflict(t *testing.T) {
 		if conflict := wantConflict(t, err, id, fields...); conflict.Index != 1 {
 			t.Errorf("the conflict names request %d, want 1", conflict.Index)
 		}
-		exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(id))
+		pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(id))
 		_, err = c.EnqueueMany(t.Context(), []queue.Request{different("judged"), invoice("judged")})
 		found := errorsOf[*queue.EnqueueIdempotencyConflictError](err)
 		if len(found) != 1 || found[0].Index != 1 || found[0].JobID == id {

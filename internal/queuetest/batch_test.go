@@ -45,7 +45,7 @@ func wantOutcomes(t testing.TB, pool *pgxpool.Pool, results []queue.Result, want
 	got := []queue.Outcome{}
 	for i, res := range results {
 		got = append(got, res.Outcome)
-		if n := scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE id = $1`, string(res.JobID)); n != 1 {
+		if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE id = $1`, string(res.JobID)); n != 1 {
 			t.Errorf("result %d names job %q, of which there are %d", i, res.JobID, n)
 		}
 	}
@@ -90,7 +90,7 @@ func TestClient_EnqueueMany(t *testing.T) {
 		ids := map[queue.JobID]bool{}
 		for i, res := range results {
 			ids[res.JobID] = true
-			payload := scan[int](t, pool, `SELECT payload::int FROM onceq.job WHERE id = $1`, string(res.JobID))
+			payload := pgtest.Scan[int](t, pool, `SELECT payload::int FROM onceq.job WHERE id = $1`, string(res.JobID))
 			if res.Outcome != accepted || payload != r[i].Payload {
 				t.Fatalf("result %d is %s as job with payload %d, the request had %v", i, res.Outcome, payload, r[i].Payload)
 			}
@@ -180,7 +180,7 @@ func TestClient_EnqueueMany(t *testing.T) {
 
 	t.Run("an expired key is taken over", func(t *testing.T) {
 		old := accept(t, c, invoice("batch-expired"))
-		exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(old))
+		pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(old))
 		results := enqueueMany(t, c, []queue.Request{invoice("batch-expired"), invoice("batch-expired")})
 		wantOutcomes(t, pool, results, accepted, replayed)
 		if results[0].JobID == old || results[1].JobID != results[0].JobID {
@@ -193,7 +193,7 @@ func TestClient_EnqueueMany(t *testing.T) {
 func storedJob(t testing.TB, pool *pgxpool.Pool, id queue.JobID) map[string]any {
 	t.Helper()
 	row := map[string]any{}
-	if err := json.Unmarshal(scan[[]byte](t, pool, `SELECT to_jsonb(j) FROM onceq.job j WHERE id = $1`, string(id)), &row); err != nil {
+	if err := json.Unmarshal(pgtest.Scan[[]byte](t, pool, `SELECT to_jsonb(j) FROM onceq.job j WHERE id = $1`, string(id)), &row); err != nil {
 		t.Fatal(err)
 	}
 	return row
@@ -280,7 +280,7 @@ func TestClient_EnqueueManyOppositeOrder(t *testing.T) {
 	for _, kind := range []string{"fresh", "expired"} {
 		t.Run(kind+" keys", func(t *testing.T) {
 			if kind == "expired" {
-				exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
+				pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 			}
 			for round := range 6 {
 				forward := mixed(round)

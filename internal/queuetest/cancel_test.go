@@ -69,7 +69,7 @@ func TestClient_cutShort(t *testing.T) {
 // binding, and nothing else is there. All is read at one moment.
 func wantWhole(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	halves := scan[int](t, pool, `SELECT count(*) FROM onceq.job j
+	halves := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job j
 		FULL JOIN onceq.pending p ON p.job_id = j.id
 		FULL JOIN (SELECT DISTINCT job_id FROM onceq.binding) b ON b.job_id = j.id
 		WHERE j.id IS NULL OR p.job_id IS NULL OR b.job_id IS NULL`)
@@ -80,8 +80,8 @@ func wantWhole(t testing.TB, pool *pgxpool.Pool) {
 
 func wantNoOpenTransactions(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	waitFor(t, "no session to be idle in a transaction", func() bool {
-		return scan[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'`) == 0
+	pgtest.Await(t, "no session to be idle in a transaction", func() bool {
+		return pgtest.Scan[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in transaction%'`) == 0
 	})
 }
 
@@ -101,8 +101,8 @@ func TestClient_cutShortWhileWaiting(t *testing.T) {
 			if got := <-done; !errors.Is(got.err, context.Canceled) {
 				t.Errorf("the cancelled call ends with %v, want context.Canceled", got.err)
 			}
-			waitFor(t, "nobody to wait for the key any more", func() bool {
-				return scan[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
+			pgtest.Await(t, "nobody to wait for the key any more", func() bool {
+				return pgtest.Scan[int](t, pool, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`) == 0
 			})
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Fatal(err)
@@ -124,7 +124,7 @@ func TestClient_lostConnection(t *testing.T) {
 			req := invoice("lost-" + name)
 			tx, _ := held(t, c, pool, req)
 			done := sendBehind(t, pool, func() (queue.Result, error) { return produce(context.Background(), c, pool, req) })
-			exec(t, pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+			pgtest.Exec(t, pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
 			got := <-done
 			if got.err == nil {
 				t.Fatalf("the connection was lost and the answer is %+v", got)

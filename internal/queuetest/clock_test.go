@@ -28,14 +28,14 @@ func TestClient_clockAfterTheWait(t *testing.T) {
 			}
 			tx, _ := held(t, c, pool, req)
 			second := sendBehind(t, pool, func() (queue.Result, error) { return send(req) })
-			waitForClock(t, pool, clock(t, pool).Add(wait))
-			ended := clock(t, pool)
+			pgtest.AwaitClock(t, pool, pgtest.Clock(t, pool).Add(wait))
+			ended := pgtest.Clock(t, pool)
 			if err := tx.Rollback(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			got := <-second
 			third, thirdErr := c.EnqueueWithResult(t.Context(), req)
-			late := clock(t, pool).Sub(ended) >= ttl // the machine was too slow to tell
+			late := pgtest.Clock(t, pool).Sub(ended) >= ttl // the machine was too slow to tell
 			if got.err != nil || got.Outcome != queue.OutcomeAccepted {
 				t.Fatalf("behind a rollback the second producer is accepted, got %+v", got)
 			}
@@ -82,7 +82,7 @@ func TestClient_clockAfterAShortWait(t *testing.T) {
 		}
 		tx, _ := held(t, c, pool, req)
 		second := sendBehind(t, pool, func() (queue.Result, error) { return send(req) })
-		ended := clock(t, pool)
+		ended := pgtest.Clock(t, pool)
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -155,8 +155,8 @@ func TestClient_batchThatWaitsTwice(t *testing.T) {
 	})
 	var ended time.Time
 	for _, tx := range []pgx.Tx{one, other} {
-		waitForBlocked(t, pool, 1)
-		ended = clock(t, pool)
+		pgtest.AwaitBlocked(t, pool, 1)
+		ended = pgtest.Clock(t, pool)
 		if err := tx.Rollback(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -206,8 +206,8 @@ func TestClient_ttlInALongTransaction(t *testing.T) {
 				if err := tx.QueryRow(t.Context(), `SELECT now()`).Scan(&began); err != nil {
 					t.Fatal(err)
 				}
-				waitForClock(t, pool, began.Add(open))
-				before := clock(t, pool)
+				pgtest.AwaitClock(t, pool, began.Add(open))
+				before := pgtest.Clock(t, pool)
 				if how == "a batch" {
 					if _, err := c.EnqueueManyTx(t.Context(), tx, []queue.Request{req, {Type: "t"}}); err != nil {
 						t.Fatal(err)
@@ -222,7 +222,7 @@ func TestClient_ttlInALongTransaction(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				late := clock(t, pool).Sub(before) >= ttl
+				late := pgtest.Clock(t, pool).Sub(before) >= ttl
 				if res.Outcome == queue.OutcomeAccepted && late {
 					continue // the machine was too slow to tell
 				}

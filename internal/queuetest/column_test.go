@@ -66,7 +66,7 @@ func TestClient_EnqueueManyColumns(t *testing.T) {
 			debounced := queue.Request{Type: "t", Admission: queue.Debounce{Key: "debounced " + key, Window: day}}
 			results := enqueueMany(t, many, []queue.Request{keyless, debounced, withKey(throttled, key)})
 			wantOutcomes(t, together, results, queue.OutcomeAccepted, queue.OutcomeAccepted, queue.OutcomeAccepted)
-			if n := scan[int](t, together, `SELECT count(*) FROM onceq.job AS j WHERE j.key_hash IS NOT NULL
+			if n := pgtest.Scan[int](t, together, `SELECT count(*) FROM onceq.job AS j WHERE j.key_hash IS NOT NULL
 				AND (SELECT array_agg(b.key_hash ORDER BY b.key_hash) FROM onceq.binding AS b WHERE b.job_id = j.id) IS DISTINCT FROM
 					(SELECT array_agg(h ORDER BY h) FROM unnest(j.key_hash || coalesce(j.key_aliases, '{}')) AS h)`); n > 0 {
 				t.Errorf("%d jobs name other hashes than those of their bindings", n)
@@ -77,5 +77,5 @@ func TestClient_EnqueueManyColumns(t *testing.T) {
 
 func storedAs(t testing.TB, pool *pgxpool.Pool, id queue.JobID) string {
 	t.Helper()
-	return scan[string](t, pool, storedFor, string(id))
+	return pgtest.Scan[string](t, pool, storedFor, string(id))
 }

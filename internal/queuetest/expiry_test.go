@@ -18,17 +18,17 @@ func TestBinding_expiry(t *testing.T) {
 	c := newClient(t, pool, queue.Config{})
 	shift := func(t testing.TB, id queue.JobID, by string) {
 		t.Helper()
-		exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() + $2::interval WHERE job_id = $1`, string(id), by)
+		pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() + $2::interval WHERE job_id = $1`, string(id), by)
 	}
 
 	t.Run("owns its key until the last moment and no longer", func(t *testing.T) {
 		id := accept(t, c, invoice("edge"))
 		shift(t, id, "50 ms")
-		expires := scan[time.Time](t, pool, `SELECT expires_at FROM onceq.binding WHERE job_id = $1`, string(id))
+		expires := pgtest.Scan[time.Time](t, pool, `SELECT expires_at FROM onceq.binding WHERE job_id = $1`, string(id))
 		for {
-			before := clock(t, pool)
+			before := pgtest.Clock(t, pool)
 			res := enqueue(t, c, invoice("edge"))
-			after := clock(t, pool)
+			after := pgtest.Clock(t, pool)
 			if res.Outcome == queue.OutcomeReplayed && res.JobID == id {
 				if !before.Before(expires) {
 					t.Fatalf("replayed at %s or later, the key expired at %s", before, expires)
@@ -71,7 +71,7 @@ func TestBinding_expiry(t *testing.T) {
 		if _, err := c.Job(t.Context(), old); err != nil {
 			t.Errorf("the old job is still readable (B-014): %v", err)
 		}
-		if n := scan[int](t, pool, `SELECT count(*) FROM onceq.binding WHERE job_id IN ($1, $2)`, string(old), string(fresh)); n != 1 {
+		if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.binding WHERE job_id IN ($1, $2)`, string(old), string(fresh)); n != 1 {
 			t.Errorf("the key has %d bindings", n)
 		}
 	})
@@ -87,7 +87,7 @@ func TestBinding_expiry(t *testing.T) {
 		shift(t, second, "0")
 		third := accept(t, c, invoice("modes"))
 		replay(t, c, invoice("modes"), third)
-		exec(t, pool, `UPDATE onceq.binding SET mode = 2 WHERE job_id = $1`, string(third)) // a debounce binding
+		pgtest.Exec(t, pool, `UPDATE onceq.binding SET mode = 2 WHERE job_id = $1`, string(third)) // a debounce binding
 		shift(t, third, "0")
 		if fourth := accept(t, c, invoice("modes")); fourth == third {
 			t.Error("the expired job was given again")
@@ -100,7 +100,7 @@ func TestBinding_expiry(t *testing.T) {
 			ids := map[queue.JobID]bool{}
 			for range 5 {
 				ids[accept(t, c, req)] = true
-				waitForClock(t, pool, clock(t, pool).Add(2*time.Millisecond))
+				pgtest.AwaitClock(t, pool, pgtest.Clock(t, pool).Add(2*time.Millisecond))
 			}
 			if len(ids) != 5 {
 				t.Errorf("admission %d: 5 acceptances, each after the retention, made %d jobs", i, len(ids))
@@ -125,8 +125,8 @@ func TestBinding_expiry(t *testing.T) {
 
 	t.Run("maintenance removes expired bindings and no live one", func(t *testing.T) {
 		live := accept(t, c, invoice("live"))
-		exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id <> $1`, string(live))
-		jobs := scan[int](t, pool, `SELECT count(*) FROM onceq.job`)
+		pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id <> $1`, string(live))
+		jobs := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job`)
 		report, err := c.Maintain(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -136,10 +136,10 @@ func TestBinding_expiry(t *testing.T) {
 				t.Errorf("task %s: %v", task.Name, task.Err)
 			}
 		}
-		if n := scan[int](t, pool, `SELECT count(*) FROM onceq.binding`); n != 1 {
+		if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.binding`); n != 1 {
 			t.Errorf("%d bindings are left, want the live one", n)
 		}
-		if n := scan[int](t, pool, `SELECT count(*) FROM onceq.job`); n != jobs {
+		if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job`); n != jobs {
 			t.Errorf("maintenance of bindings left %d of %d jobs", n, jobs)
 		}
 		replay(t, c, invoice("live"), live)
@@ -149,6 +149,6 @@ func TestBinding_expiry(t *testing.T) {
 // jobRow is a job's row with the marks of any write to it.
 func jobRow(t testing.TB, pool *pgxpool.Pool, id queue.JobID) string {
 	t.Helper()
-	return scan[string](t, pool, `SELECT format('%s %s %s %s %s %s', j.ctid, j.xmin, j.xmax, j::text, p.xmin, p::text)
+	return pgtest.Scan[string](t, pool, `SELECT format('%s %s %s %s %s %s', j.ctid, j.xmin, j.xmax, j::text, p.xmin, p::text)
 		FROM onceq.job j JOIN onceq.pending p ON p.job_id = j.id WHERE j.id = $1`, string(id))
 }

@@ -151,7 +151,7 @@ func TestFingerprint_omittedRunAtStaysOmitted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	waitForClock(t, pool, job.AcceptedAt.Add(50*time.Millisecond))
+	pgtest.AwaitClock(t, pool, job.AcceptedAt.Add(50*time.Millisecond))
 	replay(t, c, invoice("omitted"), id)
 	given := invoice("omitted")
 	given.RunAt = job.RunAt

@@ -76,7 +76,7 @@ func TestPayload_equality(t *testing.T) {
 
 	for _, row := range jsonPairs {
 		t.Run(row.why, func(t *testing.T) {
-			equal := scan[bool](t, pool, `SELECT $1::text::jsonb = $2::text::jsonb`, row.one, row.other)
+			equal := pgtest.Scan[bool](t, pool, `SELECT $1::text::jsonb = $2::text::jsonb`, row.one, row.other)
 			for i, pair := range [][2]string{{row.one, row.other}, {row.other, row.one}} {
 				one := queue.Request{Type: "t", Payload: json.RawMessage(pair[0]), Admission: queue.Idempotency{Key: fmt.Sprint(t.Name(), i)}}
 				other := one

@@ -58,7 +58,7 @@ func TestKey_shapes(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
-	exec(t, pool, `CREATE TABLE canary (n int)`)
+	pgtest.Exec(t, pool, `CREATE TABLE canary (n int)`)
 
 	for _, key := range []string{
 		"x", "01890a5d-ac96-774b-bcce-b302099a8057", strings.Repeat("0f", 32), strings.Repeat("é", 256), strings.Repeat("🐘", 128),
@@ -75,7 +75,7 @@ func TestKey_shapes(t *testing.T) {
 			wantKeyRef(t, c, "default", key, id)
 		})
 	}
-	scan[int](t, pool, `SELECT count(*) FROM canary`)
+	pgtest.Scan[int](t, pool, `SELECT count(*) FROM canary`)
 }
 
 // Odd text in every other name is data, never SQL.
@@ -83,7 +83,7 @@ func TestClient_oddNames(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
-	exec(t, pool, `CREATE TABLE canary (n int)`)
+	pgtest.Exec(t, pool, `CREATE TABLE canary (n int)`)
 
 	for i, text := range []string{"'", `"`, ";", "--", "'; DROP TABLE canary; --", "$$", "$1", `\`, `\'`, "%", "*", "NULL", "🐘", "{a,b}", "e\u0301", "\ufffd"} {
 		t.Run(text, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestClient_oddNames(t *testing.T) {
 			}
 		})
 	}
-	scan[int](t, pool, `SELECT count(*) FROM canary`)
+	pgtest.Scan[int](t, pool, `SELECT count(*) FROM canary`)
 }
 
 // preview is the rule of KeyRef, written out once more. Control characters, which
@@ -173,7 +173,7 @@ func TestKeyRef(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored := scan[[]byte](t, pool, `SELECT key_hash FROM onceq.binding WHERE job_id = $1`, string(id))
+		stored := pgtest.Scan[[]byte](t, pool, `SELECT key_hash FROM onceq.binding WHERE job_id = $1`, string(id))
 		if got := hex.EncodeToString(stored); len(stored) != 32 || got[:12] != binding.Key.Digest {
 			t.Errorf("the digest is %q, the stored hash of %d bytes begins with %.12s", binding.Key.Digest, len(stored), got)
 		}

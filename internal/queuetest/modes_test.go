@@ -61,7 +61,7 @@ func routes(t testing.TB, pool *pgxpool.Pool, cfg queue.Config) map[string]route
 
 func inMode(t testing.TB, pool *pgxpool.Pool, mode pgx.QueryExecMode) *pgxpool.Pool {
 	t.Helper()
-	return reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = mode })
+	return pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.DefaultQueryExecMode = mode })
 }
 
 // awkward are requests whose text, numbers and times are easily bent on the way.
@@ -100,9 +100,9 @@ func awkward(scope string) []queue.Request {
 func stored(t testing.TB, pool *pgxpool.Pool) []string {
 	t.Helper()
 	return append(
-		texts(t, pool, `SELECT jsonb_pretty(to_jsonb(j) - 'id' - 'accepted_at' - CASE WHEN j.run_at = j.accepted_at OR j.run_at > clock_timestamp() - interval '1 hour'
+		pgtest.List[string](t, pool, `SELECT jsonb_pretty(to_jsonb(j) - 'id' - 'accepted_at' - CASE WHEN j.run_at = j.accepted_at OR j.run_at > clock_timestamp() - interval '1 hour'
 			AND j.run_at < clock_timestamp() + interval '1 hour' THEN 'run_at' ELSE '' END) FROM onceq.job j ORDER BY j.type, j.key_scope`),
-		texts(t, pool, `SELECT jsonb_pretty(to_jsonb(b) - 'job_id' - 'accepted_at' - 'expires_at' || jsonb_build_object('lives', b.expires_at - b.accepted_at, 'type', j.type))
+		pgtest.List[string](t, pool, `SELECT jsonb_pretty(to_jsonb(b) - 'job_id' - 'accepted_at' - 'expires_at' || jsonb_build_object('lives', b.expires_at - b.accepted_at, 'type', j.type))
 			FROM onceq.binding b JOIN onceq.job j ON j.id = b.job_id ORDER BY j.type, b.scope`)...,
 	)
 }
@@ -114,7 +114,7 @@ func TestModes_sameRows(t *testing.T) {
 	cfg := queue.Config{KeySecret: oldSecret}
 	all := routes(t, pool, cfg)
 	send := func(r route) []string {
-		exec(t, pool, `TRUNCATE onceq.job, onceq.pending, onceq.binding`)
+		pgtest.Exec(t, pool, `TRUNCATE onceq.job, onceq.pending, onceq.binding`)
 		for _, req := range awkward("single") {
 			if res, err := r.one(t.Context(), req); err != nil || res.Outcome != queue.OutcomeAccepted {
 				t.Errorf("%s: %+v, %v", req.Type, res, err)
@@ -195,7 +195,7 @@ func TestModes_recogniseEachOther(t *testing.T) {
 func TestModes_sessionSettings(t *testing.T) {
 	t.Parallel()
 	origin := pgtest.New(t)
-	exec(t, origin, `CREATE TABLE public.job (decoy int); CREATE TABLE public.binding (decoy int); CREATE TABLE public.pending (decoy int)`)
+	pgtest.Exec(t, origin, `CREATE TABLE public.job (decoy int); CREATE TABLE public.binding (decoy int); CREATE TABLE public.pending (decoy int)`)
 
 	for _, mode := range execModes {
 		for name, settings := range map[string]map[string]string{
@@ -204,8 +204,8 @@ func TestModes_sessionSettings(t *testing.T) {
 				"plan_cache_mode": "force_generic_plan", "jit": "on", "jit_above_cost": "0", "quote_all_identifiers": "on", "transform_null_equals": "on", "default_toast_compression": "pglz"},
 		} {
 			t.Run(mode.String()+" "+name, func(t *testing.T) {
-				exec(t, origin, `TRUNCATE onceq.job, onceq.pending, onceq.binding`)
-				pool := reconnect(t, origin, func(cfg *pgxpool.Config) {
+				pgtest.Exec(t, origin, `TRUNCATE onceq.job, onceq.pending, onceq.binding`)
+				pool := pgtest.Reconnect(t, origin, func(cfg *pgxpool.Config) {
 					cfg.ConnConfig.DefaultQueryExecMode = mode
 					for k, v := range settings {
 						cfg.ConnConfig.RuntimeParams[k] = v

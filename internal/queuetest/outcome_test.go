@@ -61,7 +61,7 @@ func TestClient_outcomes(t *testing.T) {
 				key := t.Name()
 				id := accept(t, c, queue.Request{Type: "a", Payload: 1, Admission: row.bound(key)})
 				if row.mode != 0 {
-					exec(t, pool, `UPDATE onceq.binding SET mode = $2 WHERE job_id = $1`, string(id), row.mode)
+					pgtest.Exec(t, pool, `UPDATE onceq.binding SET mode = $2 WHERE job_id = $1`, string(id), row.mode)
 				}
 				before := allRows(t, pool, "onceq")
 				req := queue.Request{Type: "a", Payload: 1, Admission: row.asked(key)}
@@ -101,7 +101,7 @@ func TestResult_Dead(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			req := row.request(t.Name())
 			id := accept(t, c, req)
-			exec(t, pool, `UPDATE onceq.binding SET dead = true WHERE job_id = $1`, string(id))
+			pgtest.Exec(t, pool, `UPDATE onceq.binding SET dead = true WHERE job_id = $1`, string(id))
 
 			want := queue.Result{JobID: id, Outcome: row.outcome, Dead: true}
 			wantResult(t, enqueue(t, c, req), want)
@@ -116,7 +116,7 @@ func TestResult_Dead(t *testing.T) {
 				t.Errorf("Binding must show the death: %+v, %v", binding, err)
 			}
 
-			exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(id))
+			pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(id))
 			fresh := accept(t, c, req)
 			wantResult(t, enqueue(t, c, req), queue.Result{JobID: fresh, Outcome: row.outcome})
 		})

@@ -264,7 +264,7 @@ func TestPayload_generated(t *testing.T) {
 	}
 	for i := range rounds {
 		a, b := canontest.Pair(r)
-		equal := scan[bool](t, pool, `SELECT $1::text::jsonb = $2::text::jsonb`, string(a), string(b))
+		equal := pgtest.Scan[bool](t, pool, `SELECT $1::text::jsonb = $2::text::jsonb`, string(a), string(b))
 		req := queue.Request{Type: "t", Payload: json.RawMessage(a), Admission: queue.Idempotency{Key: fmt.Sprint("generated-", i)}}
 		accept(t, c, req)
 		req.Payload = json.RawMessage(b)

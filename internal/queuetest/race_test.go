@@ -46,8 +46,8 @@ func TestClient_callersAtOnce(t *testing.T) {
 	pool := pgtest.New(t)
 	wider := func(cfg *pgxpool.Config) { cfg.MaxConns = 16 }
 	clients := []*queue.Client{
-		newClient(t, reconnect(t, pool, wider), queue.Config{}),
-		newClient(t, reconnect(t, pool, wider), queue.Config{}),
+		newClient(t, pgtest.Reconnect(t, pool, wider), queue.Config{}),
+		newClient(t, pgtest.Reconnect(t, pool, wider), queue.Config{}),
 	}
 	const rounds, callers = 60, 32
 
@@ -64,7 +64,7 @@ func TestClient_callersAtOnce(t *testing.T) {
 	wantCounts(t, pool, 2*rounds, 2*rounds)
 
 	t.Run("one takes an expired key over", func(t *testing.T) {
-		exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
+		pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 		for i := range rounds {
 			race(t, clients, callers, invoice(fmt.Sprint("race-", i)), queue.OutcomeReplayed)
 		}

@@ -35,7 +35,7 @@ func TestRelease(t *testing.T) {
 
 	ended := func(t *testing.T, id queue.JobID, state queue.State) {
 		t.Helper()
-		waitFor(t, fmt.Sprintf("job to be %s", state), func() bool {
+		pgtest.Await(t, fmt.Sprintf("job to be %s", state), func() bool {
 			job, err := c.Job(t.Context(), id)
 			return err == nil && job.State == state
 		})
@@ -78,7 +78,7 @@ func TestRelease(t *testing.T) {
 				if binding, err := c.Binding(t.Context(), "", key); err != nil || binding.JobID != id || binding.Dead != end.dead {
 					t.Errorf("the binding is %+v, want job %s and dead %t: %v", binding, id, end.dead, err)
 				}
-				exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(id))
+				pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(id))
 				accept(t, c, req) // the TTL is always the cap
 			})
 		}
@@ -97,7 +97,7 @@ func TestRelease(t *testing.T) {
 		for _, release := range []queue.Release{queue.ReleaseExpiry, queue.ReleaseFinished, queue.ReleaseDead} {
 			req := queue.Request{Type: "waits", Admission: queue.Idempotency{Key: fmt.Sprint("former-", release), Release: release}}
 			former := accept(t, c, req)
-			exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(former))
+			pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(former))
 			owner := accept(t, c, req)
 			if _, err := c.Cancel(t.Context(), former, "no longer wanted"); err != nil {
 				t.Fatal(err)

@@ -89,12 +89,12 @@ func TestClient_repeatWritesNoWAL(t *testing.T) {
 		}
 	}
 	again() // what the server has to set up for the first time
-	exec(t, pool, `CHECKPOINT`)
-	before := scan[string](t, pool, `SELECT pg_current_wal_insert_lsn()::text`)
+	pgtest.Exec(t, pool, `CHECKPOINT`)
+	before := pgtest.Scan[string](t, pool, `SELECT pg_current_wal_insert_lsn()::text`)
 	for range 100 {
 		again()
 	}
-	if after := scan[string](t, pool, `SELECT pg_current_wal_insert_lsn()::text`); after != before {
+	if after := pgtest.Scan[string](t, pool, `SELECT pg_current_wal_insert_lsn()::text`); after != before {
 		t.Errorf("400 repeats wrote WAL: from %s to %s", before, after)
 	}
 }
@@ -128,9 +128,9 @@ func TestClient_replay(t *testing.T) {
 
 	t.Run("names a job whose row is gone", func(t *testing.T) {
 		id := accept(t, c, invoice("gone"))
-		exec(t, pool, `DELETE FROM onceq.pending WHERE job_id = $1`, string(id))
+		pgtest.Exec(t, pool, `DELETE FROM onceq.pending WHERE job_id = $1`, string(id))
 		replay(t, c, invoice("gone"), id) // as if it were running or had ended
-		exec(t, pool, `DELETE FROM onceq.job WHERE id = $1`, string(id))
+		pgtest.Exec(t, pool, `DELETE FROM onceq.job WHERE id = $1`, string(id))
 		replay(t, c, invoice("gone"), id) // as if retention had cleaned it
 	})
 
@@ -146,7 +146,7 @@ func TestClient_replay(t *testing.T) {
 		other.Payload = map[string]any{"invoice": 43}
 		_, err := c.EnqueueWithResult(t.Context(), other)
 		wantConflict(t, err, id, queue.FieldPayload)
-		if n := scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE payload->>'invoice' = '43'`); n != 0 {
+		if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE payload->>'invoice' = '43'`); n != 0 {
 			t.Errorf("the refused payload was stored %d times", n)
 		}
 	})

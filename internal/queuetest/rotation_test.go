@@ -71,7 +71,7 @@ func TestRotation_atOnce(t *testing.T) {
 			wantOneOwner(t, clients, key, keys)
 		})
 		t.Run(row.name+": one job an expired key", func(t *testing.T) {
-			exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
+			pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 			for n := range takeovers {
 				race(t, clients, callers, invoice(key(n)), queue.OutcomeReplayed)
 			}
@@ -104,7 +104,7 @@ func TestRotation_atOnce(t *testing.T) {
 		})
 	}
 	jobs := len(rollouts) * (keys + takeovers + 50)
-	if got := scan[int](t, pool, `SELECT count(*) FROM onceq.job`); got != jobs {
+	if got := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job`); got != jobs {
 		t.Errorf("%d jobs were made, want %d", got, jobs)
 	}
 }
@@ -150,7 +150,7 @@ func TestRotation_oneAfterTheOther(t *testing.T) {
 				_, err = pair[1].EnqueueWithResult(t.Context(), throttled)
 				wantConflict(t, err, id, queue.FieldAdmission)
 
-				exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(id))
+				pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(id))
 				if _, err := pair[1].Binding(t.Context(), "", keyOf(req)); !errors.Is(err, queue.ErrBindingNotFound) {
 					t.Errorf("%s: the expired key has an owner: %v", name, err)
 				}
@@ -218,7 +218,7 @@ func TestKeySecret(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	hash := func(id queue.JobID) []byte {
-		return scan[[]byte](t, pool, `SELECT key_hash FROM onceq.job WHERE id = $1`, string(id))
+		return pgtest.Scan[[]byte](t, pool, `SELECT key_hash FROM onceq.job WHERE id = $1`, string(id))
 	}
 
 	t.Run("changes the stored hash, so that guesses can't be tried", func(t *testing.T) {

@@ -1,13 +1,14 @@
 package queuetest_test
 
 import (
-	"context"
 	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/internal/pgtest"
 )
 
 // rows is all that a schema's tables hold, with the marks that any write or
@@ -22,9 +23,9 @@ func allRows(t testing.TB, pool *pgxpool.Pool, schema string) rows {
 	all := rows{schema, map[string][]string{}}
 	for _, table := range tablesOf(t, pool, schema) {
 		name := pgx.Identifier{schema, table}.Sanitize()
-		all.tables[table] = texts(t, pool, fmt.Sprintf(`SELECT format('%%s %%s %%s %%s', r.ctid, r.xmin, r.xmax, r::text) FROM %s r ORDER BY r.ctid`, name))
+		all.tables[table] = pgtest.List[string](t, pool, fmt.Sprintf(`SELECT format('%%s %%s %%s %%s', r.ctid, r.xmin, r.xmax, r::text) FROM %s r ORDER BY r.ctid`, name))
 	}
-	all.tables["(sequences)"] = texts(t, pool, `SELECT format('%s %s', sequencename, last_value) FROM pg_sequences
+	all.tables["(sequences)"] = pgtest.List[string](t, pool, `SELECT format('%s %s', sequencename, last_value) FROM pg_sequences
 		WHERE schemaname = $1 ORDER BY sequencename`, schema)
 	return all
 }
@@ -39,20 +40,7 @@ func wantSameRows(t testing.TB, pool *pgxpool.Pool, before rows) {
 
 func tablesOf(t testing.TB, pool *pgxpool.Pool, schema string) []string {
 	t.Helper()
-	return texts(t, pool, `SELECT relname::text FROM pg_class
+	return pgtest.List[string](t, pool, `SELECT relname::text FROM pg_class
 		WHERE relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) AND relkind IN ('r', 'p', 'm')
 		ORDER BY relname`, schema)
-}
-
-func texts(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) []string {
-	t.Helper()
-	result, err := pool.Query(context.Background(), sql, args...)
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	list, err := pgx.CollectRows(result, pgx.RowTo[string])
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return list
 }

@@ -56,7 +56,7 @@ func TestSchema_apart(t *testing.T) {
 		if name == "" {
 			name = "onceq"
 		}
-		if n := scan[int](t, pool, `SELECT count(*) FROM `+pgx.Identifier{name, "job"}.Sanitize()); n != 6 {
+		if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM `+pgx.Identifier{name, "job"}.Sanitize()); n != 6 {
 			t.Errorf("schema %q holds %d jobs, want 6", name, n)
 		}
 	}
@@ -65,8 +65,8 @@ func TestSchema_apart(t *testing.T) {
 func TestErrSchemaOutdated(t *testing.T) {
 	t.Parallel()
 	bare, migrated := pgtest.NewEmpty(t), pgtest.New(t)
-	last := scan[int64](t, migrated, `SELECT max(version_id) FROM onceq.goose_version`)
-	exec(t, migrated, `DELETE FROM onceq.goose_version WHERE version_id = $1`, last)
+	last := pgtest.Scan[int64](t, migrated, `SELECT max(version_id) FROM onceq.goose_version`)
+	pgtest.Exec(t, migrated, `DELETE FROM onceq.goose_version WHERE version_id = $1`, last)
 
 	wantOutdated := func(t *testing.T, err error) {
 		t.Helper()
@@ -100,7 +100,7 @@ func TestErrSchemaOutdated(t *testing.T) {
 
 	for name, open := range drivers {
 		t.Run("with "+name+" the caller's transaction stays usable", func(t *testing.T) {
-			exec(t, bare, `CREATE TABLE IF NOT EXISTS orders (scope text)`)
+			pgtest.Exec(t, bare, `CREATE TABLE IF NOT EXISTS orders (scope text)`)
 			begin := open(t, bare)
 			for _, level := range levels {
 				c := newClient(t, bare, queue.Config{}) // knows nothing yet
@@ -178,7 +178,7 @@ func TestSchema_printed(t *testing.T) {
 				t.Error(err)
 			}
 			replay(t, c, invoice("k"), id)
-			if n := scan[int](t, pool, `SELECT count(*) FROM `+pgx.Identifier{name, "job"}.Sanitize()); n != 1 {
+			if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM `+pgx.Identifier{name, "job"}.Sanitize()); n != 1 {
 				t.Errorf("%d jobs are left, want 1", n)
 			}
 
@@ -187,7 +187,7 @@ func TestSchema_printed(t *testing.T) {
 			const indexes = `SELECT string_agg(replace(indexdef, quote_ident(schemaname) || '.', ''), E'\n' ORDER BY indexname) FROM pg_indexes WHERE schemaname = $1`
 			migrated := pgtest.New(t)
 			for _, sql := range []string{columns, indexes} {
-				got, want := scan[string](t, pool, sql, name), scan[string](t, migrated, sql, "onceq")
+				got, want := pgtest.Scan[string](t, pool, sql, name), pgtest.Scan[string](t, migrated, sql, "onceq")
 				if diff := cmp.Diff(want, strings.ReplaceAll(got, `"order".`, "onceq.")); diff != "" {
 					t.Errorf("Print makes another schema than Migrate (-want +got):\n%s", diff)
 				}

@@ -226,7 +226,7 @@ func TestSecrecy_databaseAndLogs(t *testing.T) {
 	options := &slog.HandlerOptions{Level: slog.LevelDebug - 10}
 
 	for _, mode := range []pgx.QueryExecMode{pgx.QueryExecModeCacheStatement, pgx.QueryExecModeSimpleProtocol} {
-		traced := reconnect(t, pool, func(cfg *pgxpool.Config) {
+		traced := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) {
 			cfg.ConnConfig.DefaultQueryExecMode = mode
 			cfg.ConnConfig.Tracer = &tracelog.TraceLog{LogLevel: tracelog.LogLevelTrace, Logger: tracelog.LoggerFunc(
 				func(_ context.Context, level tracelog.LogLevel, msg string, data map[string]any) {
@@ -270,14 +270,14 @@ func TestSecrecy_databaseAndLogs(t *testing.T) {
 	}
 
 	key, cfg := secret(markedRaw), secret(markedConfig)
-	for _, table := range texts(t, pool, `SELECT format('%I.%I', table_schema, table_name) FROM information_schema.tables
+	for _, table := range pgtest.List[string](t, pool, `SELECT format('%I.%I', table_schema, table_name) FROM information_schema.tables
 		WHERE table_schema NOT IN ('pg_catalog', 'information_schema') AND table_type = 'BASE TABLE'`) {
-		for _, row := range texts(t, pool, `SELECT r::text FROM `+table+` r`) {
+		for _, row := range pgtest.List[string](t, pool, `SELECT r::text FROM `+table+` r`) {
 			key.wantAbsent(t, "a row of "+table, row)
 			cfg.wantAbsent(t, "a row of "+table, row)
 		}
 	}
-	activity := strings.Join(texts(t, pool, `SELECT coalesce(query, '') FROM pg_stat_activity`), "\n")
+	activity := strings.Join(pgtest.List[string](t, pool, `SELECT coalesce(query, '') FROM pg_stat_activity`), "\n")
 	serverLog := string(server.Log(t))
 	for where, text := range map[string]string{
 		"the client's log": clientLog.String(), "pgx's log": driverLog.String(), "pg_stat_activity": activity, "the server's log": serverLog,

@@ -86,7 +86,7 @@ func TestClient_oldSnapshot(t *testing.T) {
 func TestClient_refusedAtCommit(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
-	exec(t, pool, `CREATE TABLE counter (n int); INSERT INTO counter VALUES (0), (0)`)
+	pgtest.Exec(t, pool, `CREATE TABLE counter (n int); INSERT INTO counter VALUES (0), (0)`)
 	c := newClient(t, pool, queue.Config{})
 
 	// Two transactions that each read what the other writes.
@@ -170,11 +170,11 @@ func TestClient_defaultIsolation(t *testing.T) {
 	for _, level := range []string{"serializable", "repeatable read"} {
 		t.Run(level, func(t *testing.T) {
 			t.Parallel()
-			pool := reconnect(t, pgtest.New(t), func(cfg *pgxpool.Config) {
+			pool := pgtest.Reconnect(t, pgtest.New(t), func(cfg *pgxpool.Config) {
 				cfg.MaxConns = 16
 				cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = level
 			})
-			if got := scan[string](t, pool, `SHOW transaction_isolation`); got != level {
+			if got := pgtest.Scan[string](t, pool, `SHOW transaction_isolation`); got != level {
 				t.Fatalf("the default is %s", got)
 			}
 			c := newClient(t, pool, queue.Config{})
@@ -214,7 +214,7 @@ func TestClient_defaultIsolation(t *testing.T) {
 				for i := range 15 {
 					race(t, []*queue.Client{c}, callers, invoice(fmt.Sprint("shared-", i)), queue.OutcomeReplayed)
 				}
-				exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
+				pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 				for i := range 15 {
 					race(t, []*queue.Client{c}, callers, invoice(fmt.Sprint("shared-", i)), queue.OutcomeReplayed)
 				}

@@ -171,7 +171,7 @@ func TestClient_batchStatements(t *testing.T) {
 			{"expired keys", func(prefix string, n int) []queue.Request {
 				reqs := mixed(prefix, n)
 				enqueueMany(t, c, reqs)
-				exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
+				pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 				return reqs
 			}},
 		} {

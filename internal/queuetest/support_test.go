@@ -1,9 +1,7 @@
 package queuetest_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -12,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -138,23 +137,6 @@ func errorsOf[E error](err error) []E {
 	return found
 }
 
-// scan reads one value.
-func scan[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) T {
-	t.Helper()
-	var v T
-	if err := pool.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return v
-}
-
-func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
 // wantCounts fails the test unless the tables of the default schema hold so
 // many rows.
 func wantCounts(t testing.TB, pool *pgxpool.Pool, jobs, bindings int) {
@@ -163,54 +145,10 @@ func wantCounts(t testing.TB, pool *pgxpool.Pool, jobs, bindings int) {
 		name string
 		want int
 	}{{"job", jobs}, {"pending", jobs}, {"binding", bindings}} {
-		if got := scan[int](t, pool, `SELECT count(*) FROM onceq.`+table.name); got != table.want {
+		if got := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.`+table.name); got != table.want {
 			t.Errorf("onceq.%s holds %d rows, want %d", table.name, got, table.want)
 		}
 	}
-}
-
-// clock reads PostgreSQL's clock.
-func clock(t testing.TB, pool *pgxpool.Pool) time.Time {
-	t.Helper()
-	return scan[time.Time](t, pool, `SELECT clock_timestamp()`)
-}
-
-// waitFor polls until cond holds; a minute without it fails the test.
-func waitFor(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute in vain for: %s", what)
-		}
-	}
-}
-
-// waitForClock waits until PostgreSQL's clock has reached at.
-func waitForClock(t testing.TB, pool *pgxpool.Pool, at time.Time) {
-	t.Helper()
-	waitFor(t, fmt.Sprintf("PostgreSQL's clock to reach %s", at), func() bool { return !clock(t, pool).Before(at) })
-}
-
-// waitForBlocked waits until n sessions of pool's database wait for a lock.
-func waitForBlocked(t testing.TB, pool *pgxpool.Pool, n int) {
-	t.Helper()
-	waitFor(t, fmt.Sprintf("%d sessions to wait for a lock", n), func() bool {
-		return scan[int](t, pool, `SELECT count(*) FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock'`) >= n
-	})
-}
-
-// reconnect opens another pool on pool's database, adjusted by change.
-func reconnect(t testing.TB, pool *pgxpool.Pool, change func(*pgxpool.Config)) *pgxpool.Pool {
-	t.Helper()
-	cfg := pool.Config()
-	change(cfg)
-	other, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(other.Close)
-	return other
 }
 
 // together runs f n times at once and returns when all have ended.

@@ -41,7 +41,7 @@ func TestThrottle(t *testing.T) {
 
 	t.Run("the window starts at the acceptance, not at the run time", func(t *testing.T) {
 		req := notice("run-time") // B-020
-		req.RunAt = clock(t, pool).Add(10 * day)
+		req.RunAt = pgtest.Clock(t, pool).Add(10 * day)
 		id := accept(t, c, req)
 		binding, err := c.Binding(t.Context(), "", "run-time")
 		if err != nil || binding.ExpiresAt.Sub(binding.AcceptedAt) != day {
@@ -64,9 +64,9 @@ func TestThrottle(t *testing.T) {
 
 	t.Run("coalesces whatever state the first job is in", func(t *testing.T) {
 		id := accept(t, c, notice("state"))
-		exec(t, pool, `DELETE FROM onceq.pending WHERE job_id = $1`, string(id))
+		pgtest.Exec(t, pool, `DELETE FROM onceq.pending WHERE job_id = $1`, string(id))
 		coalesce(t, notice("state"), id)
-		exec(t, pool, `DELETE FROM onceq.job WHERE id = $1`, string(id))
+		pgtest.Exec(t, pool, `DELETE FROM onceq.job WHERE id = $1`, string(id))
 		coalesce(t, notice("state"), id)
 	})
 
@@ -77,7 +77,7 @@ func TestThrottle(t *testing.T) {
 		for _, at := range boundTimes(t, pool, id) {
 			ends = at[1]
 		}
-		waitForClock(t, pool, ends)
+		pgtest.AwaitClock(t, pool, ends)
 		if fresh := accept(t, c, req); fresh == id {
 			t.Error("the job of the window before was given again")
 		}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/internal/pgtest"
 )
 
 // statements records every statement that pgx sends, BEGIN and COMMIT
@@ -77,7 +79,7 @@ func (w wire) Write(b []byte) (int, error) {
 func observed(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *statements, *atomic.Int64) {
 	t.Helper()
 	sent, writes := &statements{}, &atomic.Int64{}
-	other := reconnect(t, pool, func(cfg *pgxpool.Config) {
+	other := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) {
 		cfg.MaxConns = 1
 		cfg.ConnConfig.Tracer = sent
 		dial := cfg.ConnConfig.DialFunc

@@ -27,7 +27,7 @@ func enqueueTx(t testing.TB, c *queue.Client, tx queue.Tx, req queue.Request, ou
 // jobsOf counts the jobs that were accepted in a scope.
 func jobsOf(t testing.TB, pool *pgxpool.Pool, scope string) int {
 	t.Helper()
-	return scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE key_scope = $1`, scope)
+	return pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE key_scope = $1`, scope)
 }
 
 // scoped puts the request's key into the scope.
@@ -44,12 +44,12 @@ func scoped(req queue.Request, scope string) queue.Request {
 // business gives the caller a table of its own.
 func business(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	exec(t, pool, `CREATE TABLE orders (scope text NOT NULL)`)
+	pgtest.Exec(t, pool, `CREATE TABLE orders (scope text NOT NULL)`)
 }
 
 func ordersOf(t testing.TB, pool *pgxpool.Pool, scope string) int {
 	t.Helper()
-	return scan[int](t, pool, `SELECT count(*) FROM orders WHERE scope = $1`, scope)
+	return pgtest.Scan[int](t, pool, `SELECT count(*) FROM orders WHERE scope = $1`, scope)
 }
 
 func TestClient_EnqueueTx(t *testing.T) {
@@ -129,7 +129,7 @@ func TestClient_EnqueueTx(t *testing.T) {
 		t.Run("an expired key is taken over, and given back by a rollback", func(t *testing.T) {
 			scope := t.Name()
 			old := accept(t, c, scoped(invoice("k"), scope))
-			exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(old))
+			pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(old))
 			tx := begin(t, level)
 			enqueueTx(t, c, tx, scoped(invoice("k"), scope), queue.OutcomeAccepted)
 			tx.mustRollback(t)
@@ -239,7 +239,7 @@ func TestClient_EnqueueManyTx(t *testing.T) {
 			if ordersOf(t, pool, scope) != 2 || jobsOf(t, pool, scope) != 2+8 {
 				t.Errorf("after the commit there are %d business rows and %d keyed jobs, want 2 and 10", ordersOf(t, pool, scope), jobsOf(t, pool, scope))
 			}
-			if n := scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE concurrency_key = $1`, scope); n != 2 {
+			if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job WHERE concurrency_key = $1`, scope); n != 2 {
 				t.Errorf("%d plain jobs are left, want only the second batch's 2", n)
 			}
 			replay(t, c, scoped(invoice("before"), scope), first)

@@ -77,7 +77,7 @@ func sendBehind(t *testing.T, pool *pgxpool.Pool, send func() (queue.Result, err
 		res, err := send()
 		done <- answer{res, err}
 	}()
-	waitForBlocked(t, pool, 1)
+	pgtest.AwaitBlocked(t, pool, 1)
 	return done
 }
 
@@ -114,7 +114,7 @@ func each(t *testing.T, f func(t *testing.T, pool *pgxpool.Pool, c *queue.Client
 func expired(t *testing.T, pool *pgxpool.Pool, c *queue.Client, req queue.Request) {
 	t.Helper()
 	id := accept(t, c, req)
-	exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(id))
+	pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE job_id = $1`, string(id))
 }
 
 // A second producer waits for the first transaction and learns how it ended.
@@ -169,14 +169,14 @@ func TestClient_secondProducer(t *testing.T) {
 
 		// What went before the wait was given up whole: each key has one job, and
 		// besides these there are only those whose keys had expired.
-		if n := scan[int](t, pool, `SELECT count(*) FROM onceq.binding b WHERE NOT EXISTS (SELECT FROM onceq.job j WHERE j.id = b.job_id)`); n != 0 {
+		if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.binding b WHERE NOT EXISTS (SELECT FROM onceq.job j WHERE j.id = b.job_id)`); n != 0 {
 			t.Errorf("%d keys are owned by jobs that don't exist", n)
 		}
 		want := 0
 		if !fresh {
 			want = 6
 		}
-		if n := scan[int](t, pool, `SELECT count(*) FROM onceq.job j WHERE NOT EXISTS (SELECT FROM onceq.binding b WHERE b.job_id = j.id)`); n != want {
+		if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.job j WHERE NOT EXISTS (SELECT FROM onceq.binding b WHERE b.job_id = j.id)`); n != want {
 			t.Errorf("%d jobs own no key, want the %d whose keys had expired", n, want)
 		}
 	})
@@ -194,8 +194,8 @@ func TestClient_expiredDuringTheWait(t *testing.T) {
 		}
 		tx, first := held(t, c, pool, req)
 		second := sendBehind(t, pool, func() (queue.Result, error) { return send(req) })
-		waitForClock(t, pool, clock(t, pool).Add(100*time.Millisecond))
-		ended := clock(t, pool)
+		pgtest.AwaitClock(t, pool, pgtest.Clock(t, pool).Add(100*time.Millisecond))
+		ended := pgtest.Clock(t, pool)
 		if err := tx.Commit(t.Context()); err != nil {
 			t.Fatal(err)
 		}

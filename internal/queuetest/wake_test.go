@@ -238,7 +238,7 @@ func TestWake_burst(t *testing.T) {
 		{"alone, by one caller", alone, 1}, {"alone, by four callers", alone, 4}, {"in batches, by one caller", batched, 1}, {"in batches, by four callers", batched, 4},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			exec(t, pool, `TRUNCATE onceq.job, onceq.pending`)
+			pgtest.Exec(t, pool, `TRUNCATE onceq.job, onceq.pending`)
 			c := newClient(t, pool, queue.Config{})
 			visible := &lastLook{}
 			l := listen(t, pool, "onceq", func() { visible.look(pool) })
@@ -251,7 +251,7 @@ func TestWake_burst(t *testing.T) {
 					}
 				}
 			})
-			waitFor(t, "a wake-up after the last acceptance of a burst", func() bool { return visible.get() == accepts })
+			pgtest.Await(t, "a wake-up after the last acceptance of a burst", func() bool { return visible.get() == accepts })
 			l.settle()
 			n, last := l.count()
 			elapsed := last.Sub(begin)
@@ -262,15 +262,15 @@ func TestWake_burst(t *testing.T) {
 	}
 
 	t.Run("a second acceptance right after a wake-up is followed by another", func(t *testing.T) {
-		exec(t, pool, `TRUNCATE onceq.job, onceq.pending`)
+		pgtest.Exec(t, pool, `TRUNCATE onceq.job, onceq.pending`)
 		c := newClient(t, pool, queue.Config{})
 		visible := &lastLook{}
 		l := listen(t, pool, "onceq", func() { visible.look(pool) })
 		for round := range 20 {
 			accept(t, c, queue.Request{Type: "t", Queue: "pairs"})
-			waitFor(t, "the wake-up of the first acceptance", func() bool { return visible.get() == 2*round+1 })
+			pgtest.Await(t, "the wake-up of the first acceptance", func() bool { return visible.get() == 2*round+1 })
 			accept(t, c, queue.Request{Type: "t", Queue: "pairs"})
-			waitFor(t, "a wake-up after the second acceptance", func() bool { return visible.get() == 2*round+2 })
+			pgtest.Await(t, "a wake-up after the second acceptance", func() bool { return visible.get() == 2*round+2 })
 			l.settle()
 		}
 	})
@@ -312,15 +312,15 @@ func TestWake_shortlyAfterAnother(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			name := fmt.Sprint("shortly-", i)
-			ready := func() int { return scan[int](t, pool, `SELECT count(*) FROM onceq.pending`) }
+			ready := func() int { return pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.pending`) }
 			visible := &lastLook{}
 			l := listen(t, pool, "onceq", func() { visible.look(pool) })
 			for range 5 {
 				accept(t, c, queue.Request{Type: "t", Queue: name})
 				first := ready()
-				waitFor(t, "the first wake-up", func() bool { return visible.get() == first })
+				pgtest.Await(t, "the first wake-up", func() bool { return visible.get() == first })
 				row.send(t, name)
-				waitFor(t, "a wake-up after the last job: whoever looks at each must see all", func() bool { return visible.get() == ready() })
+				pgtest.Await(t, "a wake-up after the last job: whoever looks at each must see all", func() bool { return visible.get() == ready() })
 				l.settle()
 			}
 		})
@@ -342,8 +342,8 @@ func TestWake_shortlyAfterAnother(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			want := scan[int](t, pool, `SELECT count(*) FROM onceq.pending`)
-			waitFor(t, "a wake-up after the second acceptance", func() bool { return visible.get() == want })
+			want := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.pending`)
+			pgtest.Await(t, "a wake-up after the second acceptance", func() bool { return visible.get() == want })
 		}
 	})
 

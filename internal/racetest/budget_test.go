@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -75,7 +76,7 @@ func newLedger(t *testing.T) *ledger {
 	if !extension(t, a.pool, "pg_walinspect") {
 		t.Fatal("pg_walinspect, one of PostgreSQL's contrib modules, is not installed: the records of the WAL can't be counted")
 	}
-	a.client = newClient(t, reconnect(t, a.pool, func(cfg *pgxpool.Config) {
+	a.client = newClient(t, pgtest.Reconnect(t, a.pool, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.DialFunc = a.trips.dial
 		cfg.MaxConns = 1
 	}), queue.Config{PollOnly: true})
@@ -91,10 +92,10 @@ func walByTable(t *testing.T, pool *pgxpool.Pool, position string) []string {
 	if end == position {
 		return nil
 	}
-	exec(t, pool, `SELECT pg_logical_emit_message(true, '', '')`) // its commit flushes all before it
+	pgtest.Exec(t, pool, `SELECT pg_logical_emit_message(true, '', '')`) // its commit flushes all before it
 	type record struct{ Manager, Type, Relation string }
 	count := map[string]int{}
-	for _, r := range records[record](t, pool, `SELECT w.resource_manager AS manager, w.record_type AS type, coalesce(c.relname::text, '') AS relation
+	for _, r := range pgtest.Records[record](t, pool, `SELECT w.resource_manager AS manager, w.record_type AS type, coalesce(c.relname::text, '') AS relation
 		FROM pg_get_wal_records_info($1::pg_lsn, $2::pg_lsn) AS w
 		LEFT JOIN pg_class AS c ON c.relnamespace = 'onceq'::regnamespace
 			AND c.relfilenode = substring(w.block_ref FROM 'rel \d+/\d+/(\d+)')::oid`, position, end) {

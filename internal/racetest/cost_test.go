@@ -21,7 +21,7 @@ func TestClient_statements(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	trace := newTracer()
-	c := newClient(t, reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = trace }), queue.Config{PollOnly: true})
+	c := newClient(t, pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = trace }), queue.Config{PollOnly: true})
 	other := newClient(t, pool, queue.Config{PollOnly: true})
 	accept(t, c, order(-1)) // the schema's version is looked up once for each client
 
@@ -63,7 +63,7 @@ func TestClient_statements(t *testing.T) {
 			}
 			answer := make(chan error, 1)
 			go func() { answer <- want(queue.OutcomeReplayed)(c.EnqueueWithResult(t.Context(), order(2))) }()
-			waitForBlocked(t, pool)
+			pgtest.AwaitBlocked(t, pool, 1)
 			if err := tx.Commit(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -72,12 +72,12 @@ func TestClient_statements(t *testing.T) {
 			}
 		}, []string{"Enqueue", "EnqueueAgain"}},
 		{"a takeover of an expired key is two statements", func(t *testing.T) {
-			exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
+			pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 			enqueue(order(1), queue.OutcomeAccepted)(t)
 		}, []string{"Enqueue", "EnqueueAgain"}},
 		{"a batch of 1,000 acceptances is one statement", many, []string{"EnqueueMany"}},
 		{"a batch of 1,000 takeovers is one statement", func(t *testing.T) {
-			exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
+			pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 			many(t)
 		}, []string{"EnqueueMany"}},
 		{"a batch of 1,000 replays is one statement", many, []string{"EnqueueMany"}},
@@ -96,7 +96,7 @@ func TestClient_statements(t *testing.T) {
 	}
 
 	t.Run("in a caller's transaction a request is one statement and a batch three", func(t *testing.T) {
-		tx, err := reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = trace }).Begin(t.Context())
+		tx, err := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = trace }).Begin(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -163,8 +163,8 @@ func TestClient_walOfAnAcceptance(t *testing.T) {
 		}, []string{"3 Btree INSERT_LEAF", "1 Heap DELETE", "1 Heap HEAP_CONFIRM", "3 Heap INSERT", "1 Heap LOCK", "1 Transaction COMMIT"}, 953},
 	} {
 		t.Run(row.name, func(t *testing.T) {
-			waitFor(t, "the brief keys to expire", func() bool {
-				return scan[bool](t, pool, `SELECT bool_and(expires_at <= clock_timestamp()) FROM onceq.binding WHERE expires_at - accepted_at = interval '1 second'`)
+			pgtest.Await(t, "the brief keys to expire", func() bool {
+				return pgtest.Scan[bool](t, pool, `SELECT bool_and(expires_at <= clock_timestamp()) FROM onceq.binding WHERE expires_at - accepted_at = interval '1 second'`)
 			})
 			for i := range 11 {
 				before := walPosition(t, pool)

@@ -96,7 +96,7 @@ var calls = []call{
 func TestClient_callersThatDie(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.NewWith(t, func(cfg *pgxpool.Config) { cfg.MaxConns = 16 })
-	exec(t, pool, `CREATE TABLE business (label text NOT NULL, job_id text NOT NULL)`)
+	pgtest.Exec(t, pool, `CREATE TABLE business (label text NOT NULL, job_id text NOT NULL)`)
 	d := &doomed{healthy: pool, client: newClient(t, pool, queue.Config{}), reach: map[string]time.Duration{}, count: map[string]int{}}
 	seed := newSeed(t)
 
@@ -104,13 +104,13 @@ func TestClient_callersThatDie(t *testing.T) {
 		const workers = 6
 		together(workers, func(worker int) {
 			r := random(t, seed, uint64(worker))
-			for n := range rounds(300) / workers {
+			for n := range pgtest.Rounds(300) / workers {
 				d.die(t, r, calls[n%len(calls)], fmt.Sprintf("doomed-%d-%d", worker, n))
 			}
 		})
 		wantWhole(t, pool)
 		for _, outcome := range []string{"told and all is there", "dead and nothing is there", "dead and all is there"} {
-			if d.count[outcome] < rounds(300)/20 {
+			if d.count[outcome] < pgtest.Rounds(300)/20 {
 				t.Errorf("the test is weak: %v", d.count)
 			}
 		}
@@ -156,7 +156,7 @@ func (d *doomed) connect(t *testing.T) victim {
 	if _, err := v.client.Enqueue(t.Context(), fatal("warm", 0)); err != nil {
 		t.Error(err)
 	}
-	v.pid = scan[uint32](t, v.pool, `SELECT pg_backend_pid()`)
+	v.pid = pgtest.Scan[uint32](t, v.pool, `SELECT pg_backend_pid()`)
 	return v
 }
 
@@ -223,7 +223,7 @@ func (d *doomed) judge(t *testing.T, kind call, reqs []queue.Request, results []
 	}
 	type row struct{ Label, ID string }
 	stored := map[string]string{}
-	for _, j := range records[row](t, d.healthy, `SELECT j.tags[1] AS label, j.id::text AS id FROM onceq.job AS j
+	for _, j := range pgtest.Records[row](t, d.healthy, `SELECT j.tags[1] AS label, j.id::text AS id FROM onceq.job AS j
 		JOIN onceq.pending AS p ON p.job_id = j.id JOIN onceq.binding AS b ON b.job_id = j.id AND b.key_hash = j.key_hash
 		WHERE j.tags[1] = ANY ($1)`, labels) {
 		stored[j.Label] = j.ID
@@ -231,11 +231,11 @@ func (d *doomed) judge(t *testing.T, kind call, reqs []queue.Request, results []
 	if len(stored) != 0 && len(stored) != len(reqs) {
 		t.Errorf("%s: a caller that dies leaves all of its call or nothing: %d of %d requests are there", kind.name, len(stored), len(reqs))
 	}
-	if n := scan[int](t, d.healthy, `SELECT count(*) FROM onceq.job WHERE tags[1] = ANY ($1)`, labels); n != len(stored) {
+	if n := pgtest.Scan[int](t, d.healthy, `SELECT count(*) FROM onceq.job WHERE tags[1] = ANY ($1)`, labels); n != len(stored) {
 		t.Errorf("%s: a job commits with its binding and its place: of %d jobs %d have both", kind.name, n, len(stored))
 	}
 	if kind.name == "EnqueueTx" || kind.name == "EnqueueManyTx" {
-		if n := scan[int](t, d.healthy, `SELECT count(*) FROM business WHERE label = ANY ($1)`, labels); n != len(stored) {
+		if n := pgtest.Scan[int](t, d.healthy, `SELECT count(*) FROM business WHERE label = ANY ($1)`, labels); n != len(stored) {
 			t.Errorf("%s: jobs and business rows commit together: %d jobs, %d rows", kind.name, len(stored), n)
 		}
 	}
@@ -288,12 +288,12 @@ func (d *doomed) dieHolding(t *testing.T, label string) {
 		go func() {
 			answer <- want(queue.OutcomeAccepted)(d.client.EnqueueWithResult(t.Context(), fatal(label, 0)))
 		}()
-		waitForBlocked(t, d.healthy)
+		pgtest.AwaitBlocked(t, d.healthy, 1)
 		d.kill(t, v.pid)
 		if err := <-answer; err != nil {
 			t.Errorf("the transaction that held the key is gone: %v", err)
 		}
-		if n := scan[int](t, d.healthy, `SELECT count(*) FROM onceq.job WHERE id = $1`, string(lost.JobID)); n != 0 {
+		if n := pgtest.Scan[int](t, d.healthy, `SELECT count(*) FROM onceq.job WHERE id = $1`, string(lost.JobID)); n != 0 {
 			t.Errorf("the job of a transaction that never committed is there")
 		}
 		if err := tx.Commit(t.Context()); err == nil {
@@ -321,7 +321,7 @@ func (d *doomed) dieWaiting(t *testing.T, label string) {
 			_, err := v.client.EnqueueMany(t.Context(), []queue.Request{fatal(label, 1), fatal(label, 0)})
 			answer <- err
 		}()
-		waitForBlocked(t, d.healthy)
+		pgtest.AwaitBlocked(t, d.healthy, 1)
 		d.kill(t, v.pid)
 		if err := <-answer; err == nil {
 			t.Error("the connection was not ended")

@@ -34,7 +34,7 @@ type oracle struct{ pool *pgxpool.Pool }
 
 func newOracle(t testing.TB, pool *pgxpool.Pool) oracle {
 	t.Helper()
-	exec(t, pool, `CREATE FUNCTION read_jsonb(text bytea, OUT value jsonb, OUT valid boolean, OUT why text) LANGUAGE plpgsql AS $$
+	pgtest.Exec(t, pool, `CREATE FUNCTION read_jsonb(text bytea, OUT value jsonb, OUT valid boolean, OUT why text) LANGUAGE plpgsql AS $$
 		BEGIN
 			value := convert_from(text, 'UTF8')::jsonb;
 			valid := true;
@@ -203,13 +203,13 @@ func TestFingerprint_payloadEqualityIsPostgreSQLs(t *testing.T) {
 		r := random(t, source.seed, 0)
 		u := universe{r}
 		t.Run("pairs of canontest "+source.name, func(t *testing.T) {
-			o.compare(t, rounds(8000), func() pair { return generated(r) })
+			o.compare(t, pgtest.Rounds(8000), func() pair { return generated(r) })
 		})
 		t.Run("pairs of few values in many spellings "+source.name, func(t *testing.T) {
-			o.compare(t, rounds(8000), u.pair)
+			o.compare(t, pgtest.Rounds(8000), u.pair)
 		})
 		t.Run("texts with a fault that is easily missed "+source.name, func(t *testing.T) {
-			o.compare(t, rounds(3000), func() pair {
+			o.compare(t, pgtest.Rounds(3000), func() pair {
 				if r.IntN(2) == 0 {
 					return pair{canontest.Near(r), canontest.Near(r)}
 				}

@@ -28,11 +28,11 @@ func quiet(t testing.TB) *pgxpool.Pool {
 // extension installs one of PostgreSQL's own extensions, if the server has it.
 func extension(t testing.TB, pool *pgxpool.Pool, name string) bool {
 	t.Helper()
-	if !scan[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = $1)`, name) {
+	if !pgtest.Scan[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_available_extensions WHERE name = $1)`, name) {
 		t.Logf("the server does not have the extension %s, so a part of this test is left out", name)
 		return false
 	}
-	exec(t, pool, `CREATE EXTENSION IF NOT EXISTS `+name)
+	pgtest.Exec(t, pool, `CREATE EXTENSION IF NOT EXISTS `+name)
 	return true
 }
 
@@ -70,7 +70,7 @@ func observe(t testing.TB, pool *pgxpool.Pool) *observer {
 	}
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	o.listener = conn
-	exec(t, conn, `LISTEN onceq`)
+	pgtest.Exec(t, conn, `LISTEN onceq`)
 	return o
 }
 
@@ -80,16 +80,16 @@ func (o *observer) take(t testing.TB) footprint {
 	// First of all, since the rest may itself write: hint bits, say.
 	f.WAL = walPosition(t, o.pool)
 	f.NextXID = nextXID(t, o.pool)
-	for _, table := range list[string](t, o.pool, `SELECT relname::text FROM pg_class
+	for _, table := range pgtest.List[string](t, o.pool, `SELECT relname::text FROM pg_class
 		WHERE relnamespace = 'onceq'::regnamespace AND relkind IN ('r', 'p', 'm') ORDER BY relname`) {
-		f.Rows = append(f.Rows, list[string](t, o.pool, fmt.Sprintf(`SELECT format('%[1]s %%s %%s %%s %%s', r.ctid, r.xmin, r.xmax, r::text)
+		f.Rows = append(f.Rows, pgtest.List[string](t, o.pool, fmt.Sprintf(`SELECT format('%[1]s %%s %%s %%s %%s', r.ctid, r.xmin, r.xmax, r::text)
 			FROM onceq.%[1]s AS r ORDER BY r.ctid`, pgx.Identifier{table}.Sanitize()))...)
 	}
 	if o.pages {
-		f.Pages = list[string](t, o.pool, `SELECT page || ' ' || (page_header(get_raw_page('onceq.binding', page::integer))).lsn
+		f.Pages = pgtest.List[string](t, o.pool, `SELECT page || ' ' || (page_header(get_raw_page('onceq.binding', page::integer))).lsn
 			FROM generate_series(0, pg_relation_size('onceq.binding') / current_setting('block_size')::integer - 1) AS page`)
 	}
-	f.Sequences = list[string](t, o.pool, `SELECT c.relname || ' ' || coalesce(pg_sequence_last_value(c.oid)::text, '-') FROM pg_class AS c
+	f.Sequences = pgtest.List[string](t, o.pool, `SELECT c.relname || ' ' || coalesce(pg_sequence_last_value(c.oid)::text, '-') FROM pg_class AS c
 		WHERE c.relnamespace = 'onceq'::regnamespace AND c.relkind = 'S' ORDER BY 1`)
 	f.Heard = o.listen(t)
 	return f
@@ -99,7 +99,7 @@ func (o *observer) take(t testing.TB) footprint {
 // when the listener asks for something, so nothing has to be waited for.
 func (o *observer) listen(t testing.TB) []string {
 	t.Helper()
-	exec(t, o.listener, `SELECT 1`)
+	pgtest.Exec(t, o.listener, `SELECT 1`)
 	for {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel() // only what has arrived already
@@ -127,14 +127,14 @@ func (o *observer) wantUntouched(t testing.TB, what string, f func()) {
 // walPosition is where the next record of the WAL goes.
 func walPosition(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
-	return scan[string](t, pool, `SELECT pg_current_wal_insert_lsn()::text`)
+	return pgtest.Scan[string](t, pool, `SELECT pg_current_wal_insert_lsn()::text`)
 }
 
 // nextXID is the transaction id that is assigned next, as far as transactions
 // that have ended tell.
 func nextXID(t testing.TB, pool *pgxpool.Pool) string {
 	t.Helper()
-	return scan[string](t, pool, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`)
+	return pgtest.Scan[string](t, pool, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`)
 }
 
 // walRecord is a record of the WAL as pg_walinspect shows it.
@@ -150,8 +150,8 @@ func walSince(t testing.TB, pool *pgxpool.Pool, position string) []walRecord {
 	if end == position {
 		return nil
 	}
-	exec(t, pool, `SELECT pg_logical_emit_message(true, '', '')`) // its commit flushes all before it
-	return records[walRecord](t, pool, `SELECT xid::text AS xid, resource_manager AS manager, record_type AS type,
+	pgtest.Exec(t, pool, `SELECT pg_logical_emit_message(true, '', '')`) // its commit flushes all before it
+	return pgtest.Records[walRecord](t, pool, `SELECT xid::text AS xid, resource_manager AS manager, record_type AS type,
 			(record_length + fpi_length)::bigint AS bytes
 		FROM pg_get_wal_records_info($1::pg_lsn, $2::pg_lsn) ORDER BY start_lsn`, position, end)
 }

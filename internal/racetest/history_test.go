@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/internal/pgtest"
 )
 
 // keepHistory lets the database write down every committed change of a binding,
@@ -13,7 +15,7 @@ import (
 // to wait until the one before it has committed, and only then gets its number.
 func keepHistory(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	exec(t, pool, `
+	pgtest.Exec(t, pool, `
 		CREATE TABLE history (
 			n bigint GENERATED ALWAYS AS IDENTITY, at timestamptz NOT NULL DEFAULT clock_timestamp(), op text NOT NULL,
 			key_hash bytea NOT NULL, old_job text, old_expires timestamptz, job text, accepts timestamptz, expires timestamptz);
@@ -50,7 +52,7 @@ type change struct {
 // ended an owner.
 func judgeHistory(t testing.TB, pool *pgxpool.Pool) (owners map[string]int, ended map[string]int) {
 	t.Helper()
-	history := records[change](t, pool, `SELECT op, at, key_hash AS hash, coalesce(old_job, '') AS old_job, coalesce(old_expires, at) AS old_ends,
+	history := pgtest.Records[change](t, pool, `SELECT op, at, key_hash AS hash, coalesce(old_job, '') AS old_job, coalesce(old_expires, at) AS old_ends,
 		coalesce(job, '') AS job, coalesce(accepts, at) AS begins, coalesce(expires, at) AS ends FROM history ORDER BY n`)
 	owners, ended = map[string]int{}, map[string]int{}
 	current := map[string]change{}

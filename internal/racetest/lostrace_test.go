@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -34,7 +35,7 @@ func newLostRaces(t *testing.T) lostRaces {
 // at is a pool whose statements are transactions of the level.
 func (r lostRaces) at(t *testing.T, level pgx.TxIsoLevel) *pgxpool.Pool {
 	t.Helper()
-	return reconnect(t, r.server, func(cfg *pgxpool.Config) {
+	return pgtest.Reconnect(t, r.server, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = string(level)
 	})
 }
@@ -57,13 +58,13 @@ func (r lostRaces) lose(t *testing.T, ask func(context.Context, queue.Request) e
 	if err != nil {
 		t.Fatal(err)
 	}
-	winner := scan[int64](t, tx, `SELECT pg_current_xact_id()::text::bigint`)
+	winner := pgtest.Scan[int64](t, tx, `SELECT pg_current_xact_id()::text::bigint`)
 	// Under a savepoint the winner has used a second one.
-	last := scan[int64](t, tx, `SELECT greatest($2, max(xmin::text::bigint)) FROM onceq.binding WHERE job_id = $1`, string(won.JobID), winner)
+	last := pgtest.Scan[int64](t, tx, `SELECT greatest($2, max(xmin::text::bigint)) FROM onceq.binding WHERE job_id = $1`, string(won.JobID), winner)
 
 	answer := make(chan error, 1)
 	go func() { answer <- ask(t.Context(), req) }()
-	waitForBlocked(t, r.server)
+	pgtest.AwaitBlocked(t, r.server, 1)
 	before := walPosition(t, r.server)
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
@@ -75,7 +76,7 @@ func (r lostRaces) lose(t *testing.T, ask func(context.Context, queue.Request) e
 	if next := nextXID(t, r.server); next != fmt.Sprint(last+1) {
 		t.Errorf("a lost race uses no transaction id: after the winner's, %d, the next is %s", last, next)
 	}
-	if locked := scan[string](t, r.server, `SELECT max(xmax::text) FROM onceq.binding WHERE job_id = $1`, string(won.JobID)); locked != "0" {
+	if locked := pgtest.Scan[string](t, r.server, `SELECT max(xmax::text) FROM onceq.binding WHERE job_id = $1`, string(won.JobID)); locked != "0" {
 		t.Errorf("a lost race locks no row: the winner's binding has xmax %s", locked)
 	}
 	if heard := r.o.listen(t); len(heard) > 0 {

@@ -167,7 +167,7 @@ func TestClient_everybodyWantsTheSameKeys(t *testing.T) {
 	actors := []actor{m.upkeep, m.transaction, m.transaction, m.transaction, m.transaction}
 	var pools []*pgxpool.Pool
 	for _, level := range levels {
-		callers := reconnect(t, pool, func(cfg *pgxpool.Config) {
+		callers := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) {
 			cfg.MaxConns = 10
 			cfg.ConnConfig.Tracer = trace
 			cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = string(level)
@@ -197,7 +197,7 @@ func TestClient_everybodyWantsTheSameKeys(t *testing.T) {
 	if t.Failed() {
 		return
 	}
-	if n := scan[int](t, pool, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
+	if n := pgtest.Scan[int](t, pool, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
 		t.Errorf("bindings are locked in one order, so there are no deadlocks: PostgreSQL counted %d", n)
 	}
 	m.judge(pool)
@@ -210,7 +210,7 @@ func (m *melee) judge(pool *pgxpool.Pool) {
 	owners, ended := judgeHistory(t, pool)
 	type row struct{ ID, Label string }
 	jobs := map[string]string{}
-	for _, j := range records[row](t, pool, `SELECT id::text AS id, tags[1] AS label FROM onceq.job`) {
+	for _, j := range pgtest.Records[row](t, pool, `SELECT id::text AS id, tags[1] AS label FROM onceq.job`) {
 		jobs[j.ID] = j.Label
 	}
 	accepted := map[string]string{}

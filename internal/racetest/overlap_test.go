@@ -42,7 +42,7 @@ func TestClient_overlappingBatches(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	trace := newTracer()
-	callers := reconnect(t, pool, func(cfg *pgxpool.Config) {
+	callers := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) {
 		cfg.MaxConns = 10
 		cfg.ConnConfig.Tracer = trace
 	})
@@ -97,7 +97,7 @@ func TestClient_overlappingBatches(t *testing.T) {
 	if codes := trace.errorCodes(); codes["40P01"] > 0 {
 		t.Errorf("batches lock bindings in one order, so there are no deadlocks: PostgreSQL ended %d", codes["40P01"])
 	}
-	if n := scan[int](t, pool, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
+	if n := pgtest.Scan[int](t, pool, `SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()`); n > 0 {
 		t.Errorf("batches lock bindings in one order, so there are no deadlocks: PostgreSQL counted %d", n)
 	}
 	judgeOverlap(t, pool, answers)
@@ -117,7 +117,7 @@ func judgeOverlap(t *testing.T, pool *pgxpool.Pool, answers []told) {
 	}
 	jobs := map[queue.JobID]job{}
 	byLabel := map[string][]job{}
-	for _, j := range records[job](t, pool, `SELECT id::text AS id, tags[1] AS label, accepted_at FROM onceq.job ORDER BY accepted_at`) {
+	for _, j := range pgtest.Records[job](t, pool, `SELECT id::text AS id, tags[1] AS label, accepted_at FROM onceq.job ORDER BY accepted_at`) {
 		jobs[queue.JobID(j.ID)] = j
 		byLabel[j.Label] = append(byLabel[j.Label], j)
 	}
@@ -160,7 +160,7 @@ func TestClient_resultsInTheCallersOrder(t *testing.T) {
 	c := newClient(t, pool, queue.Config{})
 	r := random(t, newSeed(t), 0)
 	ids := map[string]queue.JobID{}
-	for range rounds(20) {
+	for range pgtest.Rounds(20) {
 		reqs := make([]queue.Request, 100)
 		for i := range reqs {
 			reqs[i] = order(r.IntN(300))

@@ -23,7 +23,7 @@ func TestClient_statementsAfterRepeats(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	trace := newTracer()
-	traced := reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = trace })
+	traced := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = trace })
 	c := newClient(t, traced, queue.Config{PollOnly: true})
 	scoped := func(scope string, i int) queue.Request {
 		req := order(i)
@@ -58,7 +58,7 @@ func TestClient_statementsAfterRepeats(t *testing.T) {
 			return err
 		}
 	}
-	expire := func(t *testing.T) { exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`) }
+	expire := func(t *testing.T) { pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`) }
 
 	if sent := trace.during(func() { row(t, "a") }); len(sent) != inARow || sent[inARow-1] != "Enqueue" {
 		t.Fatalf("the first %d repeats are asked as any request: sent %q", inARow, sent)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -45,7 +46,7 @@ func TestClient_replayLeavesNoTrace(t *testing.T) {
 	o.take(t)
 
 	t.Run("the queue has no sequence that a request could advance", func(t *testing.T) {
-		if found := list[string](t, pool, `SELECT relname::text FROM pg_class
+		if found := pgtest.List[string](t, pool, `SELECT relname::text FROM pg_class
 			WHERE relnamespace = 'onceq'::regnamespace AND relkind = 'S' AND relname NOT LIKE 'goose\_version%'`); len(found) > 0 {
 			t.Errorf("enqueue uses no sequences, but there are %q", found)
 		}
@@ -126,7 +127,7 @@ func TestClient_replayLeavesNoTrace(t *testing.T) {
 	} {
 		t.Run("control: "+control.name, func(t *testing.T) {
 			before := reflect.ValueOf(o.take(t))
-			exec(t, pool, control.sql)
+			pgtest.Exec(t, pool, control.sql)
 			after := reflect.ValueOf(o.take(t))
 			for _, field := range strings.Fields(control.fields) {
 				if field == "Pages" && !o.pages {

@@ -45,7 +45,7 @@ func TestClient_stampedeForOneKey(t *testing.T) {
 			cfg.MaxConns = stampeders
 			cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = string(level)
 		})
-		exec(t, pool, `CREATE TABLE business (label text NOT NULL, job_id uuid NOT NULL)`)
+		pgtest.Exec(t, pool, `CREATE TABLE business (label text NOT NULL, job_id uuid NOT NULL)`)
 		s := stampede{pool: pool, client: newClient(t, pool, queue.Config{}), level: level, seed: newSeed(t)}
 
 		t.Run(fmt.Sprintf("at %s through the pool, one is accepted", level), func(t *testing.T) {
@@ -53,7 +53,7 @@ func TestClient_stampedeForOneKey(t *testing.T) {
 		})
 		t.Run(fmt.Sprintf("at %s in callers' transactions, of which some roll back, one that commits is accepted", level), func(t *testing.T) {
 			s.run(t, "tx", s.inside)
-			if lost := list[string](t, pool, `SELECT label FROM business AS b WHERE NOT EXISTS (SELECT FROM onceq.job AS j WHERE j.id = b.job_id)`); len(lost) > 0 {
+			if lost := pgtest.List[string](t, pool, `SELECT label FROM business AS b WHERE NOT EXISTS (SELECT FROM onceq.job AS j WHERE j.id = b.job_id)`); len(lost) > 0 {
 				t.Errorf("%d committed business rows hold the id of a job that was rolled back, in %.3q", len(lost), lost)
 			}
 		})
@@ -63,7 +63,7 @@ func TestClient_stampedeForOneKey(t *testing.T) {
 func (s *stampede) run(t *testing.T, name string, ask func(context.Context, *rand.Rand, queue.Request, float64) answer) {
 	began := time.Now()
 	s.name, s.owners, s.again = name, map[string]queue.JobID{}, 0
-	for n := range rounds(200) {
+	for n := range pgtest.Rounds(200) {
 		label := fmt.Sprintf("%s-%d", name, n)
 		rollbacks := 0.25
 		if n%20 == 19 {
@@ -85,7 +85,7 @@ func (s *stampede) run(t *testing.T, name string, ask func(context.Context, *ran
 		}
 	}
 	s.compare(t)
-	t.Logf("%d rounds of %d callers in %s, %d whole transactions run again", rounds(200), stampeders, time.Since(began).Round(time.Millisecond), s.again)
+	t.Logf("%d rounds of %d callers in %s, %d whole transactions run again", pgtest.Rounds(200), stampeders, time.Since(began).Round(time.Millisecond), s.again)
 }
 
 func keyed(label string, variant int) queue.Request {
@@ -224,8 +224,8 @@ func (s *stampede) judge(t *testing.T, label string, answers []answer) {
 func (s *stampede) compare(t *testing.T) {
 	t.Helper()
 	type row struct{ Label, JobID string }
-	jobs := records[row](t, s.pool, `SELECT tags[1] AS label, id::text AS job_id FROM onceq.job WHERE tags[1] LIKE $1`, s.name+"-%")
-	bindings := records[row](t, s.pool, `SELECT coalesce(j.tags[1], '') AS label, b.job_id::text AS job_id FROM onceq.binding AS b
+	jobs := pgtest.Records[row](t, s.pool, `SELECT tags[1] AS label, id::text AS job_id FROM onceq.job WHERE tags[1] LIKE $1`, s.name+"-%")
+	bindings := pgtest.Records[row](t, s.pool, `SELECT coalesce(j.tags[1], '') AS label, b.job_id::text AS job_id FROM onceq.binding AS b
 		LEFT JOIN onceq.job AS j ON j.id = b.job_id WHERE j.id IS NULL OR j.tags[1] LIKE $1`, s.name+"-%")
 	want := map[string]string{}
 	for label, id := range s.owners {

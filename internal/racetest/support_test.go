@@ -1,17 +1,16 @@
 package racetest
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
@@ -26,20 +25,6 @@ func newClient(t testing.TB, pool *pgxpool.Pool, cfg queue.Config) *queue.Client
 	return c
 }
 
-// reconnect opens another pool on pool's database, adjusted by change, and
-// closes it when the test ends.
-func reconnect(t testing.TB, pool *pgxpool.Pool, change func(*pgxpool.Config)) *pgxpool.Pool {
-	t.Helper()
-	cfg := pool.Config()
-	change(cfg)
-	other, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(other.Close)
-	return other
-}
-
 // accept enqueues a request that must make a new job.
 func accept(t testing.TB, c *queue.Client, req queue.Request) queue.JobID {
 	t.Helper()
@@ -48,71 +33,6 @@ func accept(t testing.TB, c *queue.Client, req queue.Request) queue.JobID {
 		t.Fatalf("a request with a free key must be accepted: got %+v, %v", res, err)
 	}
 	return res.JobID
-}
-
-// querier is a pool, a connection or a transaction.
-type querier interface {
-	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// scan reads one value.
-func scan[T any](t testing.TB, q querier, sql string, args ...any) T {
-	t.Helper()
-	var v T
-	if err := q.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return v
-}
-
-// list reads one column.
-func list[T any](t testing.TB, q querier, sql string, args ...any) []T {
-	t.Helper()
-	rows, _ := q.Query(context.Background(), sql, args...) // CollectRows reports its error
-	all, err := pgx.CollectRows(rows, pgx.RowTo[T])
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return all
-}
-
-// records reads rows into structs by the names of their columns.
-func records[T any](t testing.TB, q querier, sql string, args ...any) []T {
-	t.Helper()
-	rows, _ := q.Query(context.Background(), sql, args...) // CollectRows reports its error
-	all, err := pgx.CollectRows(rows, pgx.RowToStructByName[T])
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return all
-}
-
-func exec(t testing.TB, q querier, sql string, args ...any) {
-	t.Helper()
-	if _, err := q.Exec(context.Background(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// waitFor polls until cond holds; a minute without it fails the test.
-func waitFor(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !cond(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute in vain for: %s", what)
-		}
-	}
-}
-
-// waitForBlocked waits until a session of pool's database waits for a lock.
-func waitForBlocked(t testing.TB, pool *pgxpool.Pool) {
-	t.Helper()
-	waitFor(t, "a session that waits for a lock", func() bool {
-		return scan[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity
-			WHERE datname = current_database() AND wait_event_type = 'Lock')`)
-	})
 }
 
 // together runs f n times at once and returns when all have ended.
@@ -185,15 +105,15 @@ const malformed = `SELECT id::text FROM onceq.job WHERE num_nulls(key_mode, key_
 
 // wantWhole fails the test unless every job has exactly one place, and every
 // place and binding has its job.
-func wantWhole(t testing.TB, q querier) {
+func wantWhole(t testing.TB, q pgtest.Querier) {
 	t.Helper()
-	if ids := list[string](t, q, misplaced); len(ids) > 0 {
+	if ids := pgtest.List[string](t, q, misplaced); len(ids) > 0 {
 		t.Errorf("a job has exactly one place; these %d have none or several: %.3q", len(ids), ids)
 	}
-	if ids := list[string](t, q, homeless); len(ids) > 0 {
+	if ids := pgtest.List[string](t, q, homeless); len(ids) > 0 {
 		t.Errorf("job, place and binding commit together; these %d have lost their job: %.3q", len(ids), ids)
 	}
-	if ids := list[string](t, q, malformed); len(ids) > 0 {
+	if ids := pgtest.List[string](t, q, malformed); len(ids) > 0 {
 		t.Errorf("a job has all of a key's columns or none, and a binding a whole hash; not so for these %d: %.3q", len(ids), ids)
 	}
 }

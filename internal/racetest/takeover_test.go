@@ -32,13 +32,13 @@ func TestClient_raceForAnExpiredKey(t *testing.T) {
 				cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = string(level.iso)
 			})
 			c := newClient(t, pool, queue.Config{})
-			n := rounds(level.rounds)
+			n := pgtest.Rounds(level.rounds)
 			old := make([]queue.JobID, n)
 			for i := range old {
 				old[i] = accept(t, c, expiring(i))
 			}
-			before := records[jobRow](t, pool, jobRows)
-			exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
+			before := pgtest.Records[jobRow](t, pool, jobRows)
+			pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 
 			owners := map[string]string{}
 			for i := range old {
@@ -53,7 +53,7 @@ func TestClient_raceForAnExpiredKey(t *testing.T) {
 				owners[expiringKey(i)] = string(owner)
 			}
 
-			after := records[jobRow](t, pool, jobRows)
+			after := pgtest.Records[jobRow](t, pool, jobRows)
 			var untouched []jobRow
 			was := map[string]bool{}
 			for _, row := range before {
@@ -72,7 +72,7 @@ func TestClient_raceForAnExpiredKey(t *testing.T) {
 			}
 			type row struct{ Label, JobID string }
 			bound := map[string]string{}
-			for _, r := range records[row](t, pool, `SELECT j.tags[1] AS label, b.job_id::text AS job_id FROM onceq.binding AS b JOIN onceq.job AS j ON j.id = b.job_id`) {
+			for _, r := range pgtest.Records[row](t, pool, `SELECT j.tags[1] AS label, b.job_id::text AS job_id FROM onceq.binding AS b JOIN onceq.job AS j ON j.id = b.job_id`) {
 				bound[r.Label] = r.JobID
 			}
 			if diff := cmp.Diff(owners, bound); diff != "" {

@@ -2,7 +2,6 @@ package workertest_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
@@ -18,7 +17,7 @@ func TestCancel_meetsAnAttemptThatEnds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	exec(t, pool, `
+	pgtest.Exec(t, pool, `
 		WITH p AS (DELETE FROM onceq.pending RETURNING *)
 		INSERT INTO onceq.running (claimed_at, lease_until, job_id, fence, attempt, queue, worker_id)
 		SELECT now(), now() + interval '1 minute', p.job_id, p.fence + 1, p.attempt + 1, p.queue, 'w' FROM p`)
@@ -44,12 +43,7 @@ func TestCancel_meetsAnAttemptThatEnds(t *testing.T) {
 		status, err := c.Cancel(t.Context(), id, "test")
 		answered <- answer{status, err}
 	}()
-	for waiting := false; !waiting; time.Sleep(5 * time.Millisecond) {
-		if err := pool.QueryRow(t.Context(), `
-			SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')`).Scan(&waiting); err != nil {
-			t.Fatal(err)
-		}
-	}
+	pgtest.AwaitBlocked(t, pool, 1)
 	if err := ending.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}

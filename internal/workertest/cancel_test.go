@@ -267,7 +267,7 @@ func TestCancel_againstClaims(t *testing.T) {
 			t.Fatalf("cancel against a claim: %v", err)
 		}
 		var job queue.JobInfo
-		await(t, "the job to end", func() bool { job = info(t, c, id); return ended(job.State) })
+		pgtest.Await(t, "the job to end", func() bool { job = info(t, c, id); return ended(job.State) })
 		if status == queue.CancelledNow {
 			now++
 			if job.State != queue.StateCancelled || job.Attempt != 0 {

@@ -215,7 +215,7 @@ func TestCheckpoint_nestedStages(t *testing.T) {
 	if got != 2 || err != nil {
 		t.Errorf("nested stages return (%d, %v), want 2", got, err)
 	}
-	if n := scan[int](t, pool, `SELECT count(*) FROM onceq.checkpoint`); n != 3 {
+	if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.checkpoint`); n != 3 {
 		t.Errorf("%d of 3 nested stages were saved", n)
 	}
 }
@@ -256,7 +256,7 @@ func TestCheckpoint_bounds(t *testing.T) {
 	if err := value(strings.Repeat("x", 1<<20-2)); err != nil {
 		t.Errorf("a value of 1 MiB of JSON: %v", err)
 	}
-	if n := scan[int](t, pool, `SELECT count(*) FROM onceq.checkpoint`); n != 4 {
+	if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.checkpoint`); n != 4 {
 		t.Errorf("4 good stages and values leave %d checkpoints", n)
 	}
 	first.wantAlive(t, "a refused checkpoint is the handler's to deal with")
@@ -268,7 +268,7 @@ func TestCheckpointTx_effectAndValueTogether(t *testing.T) {
 	t.Parallel()
 	pool, c, work, first := oneCall(t, queue.Request{Retry: queue.Fixed{}})
 	id := first.job.ID
-	exec(t, pool, `CREATE TABLE effect (stage text)`)
+	pgtest.Exec(t, pool, `CREATE TABLE effect (stage text)`)
 	stage := func(c *call, name string, after func(tx pgx.Tx) (string, error)) (string, error) {
 		return queue.CheckpointTx(c.ctx, c.job, name, func(ctx context.Context, tx pgx.Tx) (string, error) {
 			if _, err := tx.Exec(ctx, `INSERT INTO effect VALUES ($1)`, name); err != nil {
@@ -304,10 +304,10 @@ func TestCheckpointTx_effectAndValueTogether(t *testing.T) {
 	}); err == nil {
 		t.Error("a stage whose transaction has failed must not succeed")
 	}
-	if diff := cmp.Diff([]string{"good"}, texts(t, pool, `SELECT stage FROM effect`)); diff != "" {
+	if diff := cmp.Diff([]string{"good"}, pgtest.List[string](t, pool, `SELECT stage FROM effect`)); diff != "" {
 		t.Errorf("effects must commit with their stage's value, or not at all (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff([]string{"good"}, texts(t, pool, `SELECT name FROM onceq.checkpoint`)); diff != "" {
+	if diff := cmp.Diff([]string{"good"}, pgtest.List[string](t, pool, `SELECT name FROM onceq.checkpoint`)); diff != "" {
 		t.Errorf("values must commit with their stage's effects, or not at all (-want +got):\n%s", diff)
 	}
 	first.end(boom)
@@ -320,7 +320,7 @@ func TestCheckpointTx_effectAndValueTogether(t *testing.T) {
 			t.Errorf("a stage that failed before returns (%q, %v)", got, err)
 		}
 	}
-	if n := scan[int](t, pool, `SELECT count(*) FROM effect`); n != 3 {
+	if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM effect`); n != 3 {
 		t.Errorf("%d effects after three stages", n)
 	}
 	again.end(nil)
@@ -354,7 +354,7 @@ func TestCheckpointTx_longerThanTheLease(t *testing.T) {
 func TestCheckpointTx_strictRole(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.New(t)
-	pool := reconnect(t, direct, func(cfg *pgxpool.Config) {
+	pool := pgtest.Reconnect(t, direct, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.RuntimeParams["default_transaction_isolation"] = "serializable"
 	})
 	c := newClient(t, pool, queue.Config{})
@@ -364,7 +364,7 @@ func TestCheckpointTx_strictRole(t *testing.T) {
 	start(t, w)
 	first := work.next(t)
 	_, err := queue.CheckpointTx(first.ctx, first.job, "stage", func(context.Context, pgx.Tx) (int, error) {
-		exec(t, direct, `UPDATE onceq.running SET lease_until = lease_until + interval '1 s'`) // as a heartbeat does
+		pgtest.Exec(t, direct, `UPDATE onceq.running SET lease_until = lease_until + interval '1 s'`) // as a heartbeat does
 		return 1, nil
 	})
 	if err != nil {

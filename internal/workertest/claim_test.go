@@ -37,7 +37,7 @@ func TestClaim_onlyTypesWithAHandler(t *testing.T) {
 	acceptMany(t, c, strange[:100])
 	accept(t, c, named("5"))
 	wantOrder(t, started.await(t, 6), []string{"0", "1", "2", "3", "4", "5"})
-	if n := scan[int](t, pool, `SELECT count(*) FROM onceq.pending WHERE fence = 0 AND attempt = 0 AND type LIKE 'strange.%'`); n != 600 {
+	if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.pending WHERE fence = 0 AND attempt = 0 AND type LIKE 'strange.%'`); n != 600 {
 		t.Errorf("of 600 jobs without a handler only %d were left alone: they must stay ready, never claimed", n)
 	}
 }
@@ -108,7 +108,7 @@ func TestClaim_defaultsToTenHandlersOfTheDefaultQueue(t *testing.T) {
 		held = append(held, work.next(t))
 	}
 	work.none(t, 200*time.Millisecond, "ten handlers run at once without Queues")
-	if n := scan[int](t, pool, `SELECT count(*) FROM onceq.running`); n != 10 {
+	if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.running`); n != 10 {
 		t.Errorf("a worker with 10 handlers holds %d jobs: it must not claim what it can't run", n)
 	}
 	for _, h := range held {
@@ -346,15 +346,15 @@ func TestClaim_eachJobOnce(t *testing.T) {
 	}
 	awaitClosed(t, "all jobs to be handled", done)
 	t.Logf("%d no-op jobs in %v: %.0f/s", jobs, time.Since(begin).Round(time.Millisecond), jobs/time.Since(begin).Seconds())
-	await(t, "all jobs to be recorded as succeeded", func() bool {
-		return scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 1 AND attempt = 1`) == jobs
+	pgtest.Await(t, "all jobs to be recorded as succeeded", func() bool {
+		return pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 1 AND attempt = 1`) == jobs
 	})
 	for i := range runs {
 		if n := runs[i].Load(); n != 1 {
 			t.Errorf("job %d ran %d times although nothing failed", i, n)
 		}
 	}
-	if n := scan[int](t, pool, `SELECT (SELECT count(*) FROM onceq.pending) + (SELECT count(*) FROM onceq.running) + (SELECT count(*) FROM onceq.event)`); n != 0 {
+	if n := pgtest.Scan[int](t, pool, `SELECT (SELECT count(*) FROM onceq.pending) + (SELECT count(*) FROM onceq.running) + (SELECT count(*) FROM onceq.event)`); n != 0 {
 		t.Errorf("%d rows are left of jobs that have succeeded at once: the everyday path writes no events and leaves nothing waiting", n)
 	}
 }
@@ -366,7 +366,7 @@ func TestClaim_aWrongRowHoldsUpNothing(t *testing.T) {
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
 	wrong := accept(t, c, named("wrong"))
-	exec(t, pool, `INSERT INTO onceq.running (claimed_at, lease_until, job_id, fence, attempt, queue, worker_id)
+	pgtest.Exec(t, pool, `INSERT INTO onceq.running (claimed_at, lease_until, job_id, fence, attempt, queue, worker_id)
 		VALUES (now(), now() + interval '1 day', $1, 1, 1, 'default', 'nobody')`, string(wrong))
 	w := newWorker(t, c, queue.WorkerConfig{})
 	started := recorded(w)

@@ -37,7 +37,7 @@ func TestClaim_tooLargeForItsTime(t *testing.T) {
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
 	acceptMany(t, c, many(200, queue.Request{}))
-	slow := reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = narrow(60) })
+	slow := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = narrow(60) })
 	w := newWorker(t, newClient(t, slow, queue.Config{}), queue.WorkerConfig{Queues: map[string]int{"default": 500}})
 	work := handle(t, workType, w)
 	start(t, w)

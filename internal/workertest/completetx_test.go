@@ -17,7 +17,7 @@ import (
 // completeIn writes an effect and completes the job in one open transaction.
 func completeIn(t testing.TB, pool *pgxpool.Pool, c *call) pgx.Tx {
 	t.Helper()
-	exec(t, pool, `CREATE TABLE IF NOT EXISTS effect (job_id text)`)
+	pgtest.Exec(t, pool, `CREATE TABLE IF NOT EXISTS effect (job_id text)`)
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -33,7 +33,7 @@ func completeIn(t testing.TB, pool *pgxpool.Pool, c *call) pgx.Tx {
 
 func effects(t testing.TB, pool *pgxpool.Pool, id queue.JobID) int {
 	t.Helper()
-	return scan[int](t, pool, `SELECT count(*) FROM effect WHERE job_id = $1`, string(id))
+	return pgtest.Scan[int](t, pool, `SELECT count(*) FROM effect WHERE job_id = $1`, string(id))
 }
 
 // Once committed, the job has succeeded, whatever the handler does next.
@@ -152,10 +152,10 @@ func TestCompleteTx_longTransaction(t *testing.T) {
 	other := accept(t, c, queue.Request{MaxAttempts: 1})
 	second := work.next(t)
 	tx := completeIn(t, pool, first)
-	until := clock(t, pool).Add(5 * shortLease / 2)
-	await(t, "two and a half leases to pass", func() bool {
+	until := pgtest.Clock(t, pool).Add(5 * shortLease / 2)
+	pgtest.Await(t, "two and a half leases to pass", func() bool {
 		maintain(t, c)
-		return clock(t, pool).After(until) || second.ctx.Err() != nil
+		return pgtest.Clock(t, pool).After(until) || second.ctx.Err() != nil
 	})
 	second.wantAlive(t, "another job's long transaction is no reason to lose the lease")
 	if err := tx.Commit(t.Context()); err != nil {
@@ -185,8 +185,8 @@ func TestCompleteTx_leftOpen(t *testing.T) {
 		defer func() { _ = tx.Rollback(context.Background()) }()
 		leaves.end(nil)
 	}
-	until := clock(t, pool).Add(5 * shortLease / 2)
-	await(t, "two and a half leases to pass", func() bool { return clock(t, pool).After(until) || alive.ctx.Err() != nil })
+	until := pgtest.Clock(t, pool).Add(5 * shortLease / 2)
+	pgtest.Await(t, "two and a half leases to pass", func() bool { return pgtest.Clock(t, pool).After(until) || alive.ctx.Err() != nil })
 	alive.wantAlive(t, "other jobs' open transactions are no reason to lose the lease")
 	alive.end(nil)
 	// The completion itself may have to wait for the others' turn.
@@ -287,7 +287,7 @@ func TestCompleteTx_repeatableRead(t *testing.T) {
 	if _, err := tx.Exec(t.Context(), `SELECT 1`); err != nil { // takes the snapshot
 		t.Fatal(err)
 	}
-	exec(t, pool, `UPDATE onceq.running SET lease_until = lease_until + interval '1 s'`)
+	pgtest.Exec(t, pool, `UPDATE onceq.running SET lease_until = lease_until + interval '1 s'`)
 	if err := queue.CompleteTx(first.ctx, tx, first.job); !errors.Is(err, queue.ErrRetryTransaction) {
 		t.Errorf("CompleteTx in a REPEATABLE READ transaction, after a heartbeat: %v, want ErrRetryTransaction", err)
 	}

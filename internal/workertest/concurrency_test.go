@@ -90,7 +90,7 @@ func runKeyLoad(t testing.TB, perKey int, with bool) keyLoad {
 			t.Error(err)
 		}
 	}
-	if n := scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 1`); n != loadJobs {
+	if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 1`); n != loadJobs {
 		t.Errorf("%d of %d jobs have succeeded", n, loadJobs)
 	}
 	return load
@@ -146,7 +146,7 @@ func TestConcurrency_aBlockedKeyBlocksNoOther(t *testing.T) {
 	second := blocked.next(t)
 	blocked.none(t, 50*time.Millisecond, "one job of the key runs")
 	second.end(nil)
-	exec(t, pool, `DELETE FROM onceq.pending`)
+	pgtest.Exec(t, pool, `DELETE FROM onceq.pending`)
 	select { // one that was started in between
 	case got := <-blocked.came:
 		got.end(nil)
@@ -187,8 +187,8 @@ func TestConcurrency_aQuickKeyStarvesNoOther(t *testing.T) {
 // backdate makes all that waits wait for longer already.
 func backdate(t testing.TB, pool *pgxpool.Pool, age time.Duration) {
 	t.Helper()
-	exec(t, pool, `UPDATE onceq.job SET accepted_at = accepted_at - $1::bigint * interval '1 microsecond', run_at = run_at - $1::bigint * interval '1 microsecond'`, age.Microseconds())
-	exec(t, pool, `UPDATE onceq.pending SET ready_at = ready_at - $1::bigint * interval '1 microsecond'`, age.Microseconds())
+	pgtest.Exec(t, pool, `UPDATE onceq.job SET accepted_at = accepted_at - $1::bigint * interval '1 microsecond', run_at = run_at - $1::bigint * interval '1 microsecond'`, age.Microseconds())
+	pgtest.Exec(t, pool, `UPDATE onceq.pending SET ready_at = ready_at - $1::bigint * interval '1 microsecond'`, age.Microseconds())
 }
 
 // Jobs of one key run in the queue's order, also with several workers and when
@@ -220,7 +220,7 @@ func TestConcurrency_aKeysJobsRunInOrder(t *testing.T) {
 		})
 		start(t, w)
 	}
-	await(t, "all jobs of the key", func() bool { mu.Lock(); defer mu.Unlock(); return len(got) == old+fresh })
+	pgtest.Await(t, "all jobs of the key", func() bool { mu.Lock(); defer mu.Unlock(); return len(got) == old+fresh })
 	mu.Lock()
 	defer mu.Unlock()
 	for place, name := range got {

@@ -35,7 +35,7 @@ func underDeadline(t testing.TB, pool *pgxpool.Pool, c *queue.Client, work *call
 			req.Admission = a
 		}
 		req.Type = workType
-		req.Deadline = clock(t, pool).Add(ahead)
+		req.Deadline = pgtest.Clock(t, pool).Add(ahead)
 		id := accept(t, c, req)
 		select {
 		case first = <-work.came:
@@ -91,12 +91,12 @@ func TestDeadline_passesWhileWaiting(t *testing.T) {
 	start(t, w)
 	accept(t, c, queue.Request{})
 	blocker := work.next(t)
-	deadline := clock(t, pool).Add(150 * time.Millisecond)
+	deadline := pgtest.Clock(t, pool).Add(150 * time.Millisecond)
 	behind := accept(t, c, queue.Request{Deadline: deadline})
 	scheduled := accept(t, c, queue.Request{Deadline: deadline, RunAt: deadline.Add(time.Hour)})
 	unhandled := accept(t, c, queue.Request{Type: "strange", Deadline: deadline})
 	after := accept(t, c, queue.Request{})
-	awaitClock(t, pool, deadline)
+	pgtest.AwaitClock(t, pool, deadline)
 	blocker.end(nil)
 	if got := work.next(t); got.job.ID != after {
 		t.Errorf("job %s was started after its deadline", got.job.ID)
@@ -128,7 +128,7 @@ func TestDeadline_passesWhileRunning(t *testing.T) {
 			t.Errorf("the handler's context says its deadline is %v, the job's is %v", d, req.Deadline)
 		}
 		first.wantCause(t, queue.ErrDeadlineExceeded)
-		if late := clock(t, pool).Sub(req.Deadline); late < 0 || late > pace*time.Second {
+		if late := pgtest.Clock(t, pool).Sub(req.Deadline); late < 0 || late > pace*time.Second {
 			t.Errorf("the handler's context ended %v after the deadline", late)
 		}
 		first.end(result)
@@ -186,7 +186,7 @@ func TestDeadline_afterTimeouts(t *testing.T) {
 		t.Errorf("the first attempt's timeout came before the deadline, but its context ended with %v", cause)
 	}
 	got.end(cause)
-	await(t, "the deadline to end the wait for an attempt, or an attempt", func() bool {
+	pgtest.Await(t, "the deadline to end the wait for an attempt, or an attempt", func() bool {
 		select {
 		case got = <-work.came:
 			attempts++
@@ -224,7 +224,7 @@ func TestDeadline_afterATimeoutThatWasIgnored(t *testing.T) {
 	start(t, w)
 	got, req := underDeadline(t, pool, c, work, 400*time.Millisecond, queue.Request{ExecutionTimeout: time.Millisecond, Retry: queue.Fixed{}})
 	got.cause(t)
-	awaitClock(t, pool, req.Deadline)
+	pgtest.AwaitClock(t, pool, req.Deadline)
 	got.end(got.ctx.Err())
 	wantExceeded(t, c, got.job.ID, 1)
 }

@@ -123,7 +123,7 @@ func TestEvents_readFromTheJobsOwnRows(t *testing.T) {
 	got.end(nil)
 	awaitState(t, c, id, queue.StateSucceeded)
 	wantKinds(t, c, id, queue.EventAccepted, queue.EventClaimed, queue.EventSucceeded)
-	if n := scan[int](t, pool, `SELECT count(*) FROM onceq.event`); n != 0 {
+	if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.event`); n != 0 {
 		t.Errorf("the everyday path has written %d events", n)
 	}
 }

@@ -34,7 +34,7 @@ func once() queue.WorkerConfig {
 
 func awaitSucceeded(t *testing.T, pool *pgxpool.Pool, n int) {
 	t.Helper()
-	await(t, "the ends to be recorded", func() bool { return scan[int](t, pool, `SELECT count(*) FROM onceq.finished`) == n })
+	pgtest.Await(t, "the ends to be recorded", func() bool { return pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.finished`) == n })
 }
 
 // Two slots become free, the second while the claim for the first is on its way.
@@ -82,7 +82,7 @@ func TestConcurrency_slotFreedDuringAPause(t *testing.T) {
 	told := new(keyClaims)
 	cfg := once()
 	cfg.PollInterval = 10 * time.Millisecond
-	w := newWorker(t, newClient(t, reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = told }), queue.Config{}), cfg)
+	w := newWorker(t, newClient(t, pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = told }), queue.Config{}), cfg)
 	work := handle(t, workType, w)
 	start(t, w)
 	first := work.next(t)
@@ -90,7 +90,7 @@ func TestConcurrency_slotFreedDuringAPause(t *testing.T) {
 	first.end(nil)
 	awaitSucceeded(t, pool, 1)
 	before := told.n.Load()
-	await(t, "claims to ask for the key's next job as long as the pause goes on", func() bool { return told.n.Load() > before+3 })
+	pgtest.Await(t, "claims to ask for the key's next job as long as the pause goes on", func() bool { return told.n.Load() > before+3 })
 	resumeQueue(t, c, "default")
 	work.next(t).end(nil)
 	awaitSucceeded(t, pool, 2)

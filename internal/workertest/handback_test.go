@@ -36,7 +36,7 @@ func TestShutdown_handsAClaimBackAtOnce(t *testing.T) {
 	c := newClient(t, pool, queue.Config{})
 	ids := acceptMany(t, c, many(jobs, queue.Request{MaxAttempts: 1}))
 	back := new(released)
-	traced := reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = back })
+	traced := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = back })
 	w := newWorker(t, newClient(t, traced, queue.Config{}), queue.WorkerConfig{Queues: map[string]int{"default": jobs}, ShutdownTimeout: time.Minute})
 	queue.Handle(w, workType, func(context.Context, *queue.Job[any]) error {
 		t.Error("a job was started while the worker stopped")
@@ -48,8 +48,8 @@ func TestShutdown_handsAClaimBackAtOnce(t *testing.T) {
 			return err
 		}
 		r = start(t, w)
-		await(t, "the claim to wait", func() bool {
-			return scan[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity
+		pgtest.Await(t, "the claim to wait", func() bool {
+			return pgtest.Scan[bool](t, pool, `SELECT EXISTS (SELECT FROM pg_stat_activity
 				WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE '%ClaimPlain%')`)
 		})
 		r.cancel()
@@ -63,7 +63,7 @@ func TestShutdown_handsAClaimBackAtOnce(t *testing.T) {
 	if n := back.n.Load(); n != 1 {
 		t.Errorf("%d jobs were handed back in %d statements, want 1", jobs, n)
 	}
-	waiting := scan[[]string](t, pool, `SELECT array_agg(job_id::text ORDER BY ready_at, job_id) FROM onceq.pending WHERE attempt = 0`)
+	waiting := pgtest.Scan[[]string](t, pool, `SELECT array_agg(job_id::text ORDER BY ready_at, job_id) FROM onceq.pending WHERE attempt = 0`)
 	want := make([]string, jobs)
 	for i, id := range ids {
 		want[i] = string(id)

@@ -38,7 +38,7 @@ func newLateClaim(t *testing.T, cut bool) *lateClaim {
 	l.arrive = claims.open
 	traced := guarded(t, l.pool, claims)
 	if cut {
-		traced = reconnect(t, l.pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = noHeartbeats{claims} })
+		traced = pgtest.Reconnect(t, l.pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = noHeartbeats{claims} })
 	}
 	w := newWorker(t, newClient(t, traced, queue.Config{}), queue.WorkerConfig{ID: "a", Lease: lateLease, Queues: map[string]int{"default": 2}})
 	l.work = handle(t, workType, w)
@@ -46,7 +46,7 @@ func newLateClaim(t *testing.T, cut bool) *lateClaim {
 	start(t, w)
 	t.Cleanup(l.arrive) // before the worker's stop waits for it
 	awaitClosed(t, "the claim to be answered", claims.came)
-	awaitClock(t, l.pool, scan[time.Time](t, l.pool, `SELECT claimed_at FROM onceq.running`).Add(lateLease/3))
+	pgtest.AwaitClock(t, l.pool, pgtest.Scan[time.Time](t, l.pool, `SELECT claimed_at FROM onceq.running`).Add(lateLease/3))
 	return l
 }
 
@@ -66,7 +66,7 @@ func (n noHeartbeats) TraceQueryStart(ctx context.Context, conn *pgx.Conn, data 
 // renewed tells whether a lease reaches further than its claim gave it.
 func (l *lateClaim) renewed(t *testing.T) bool {
 	t.Helper()
-	return scan[bool](t, l.pool, `SELECT lease_until > claimed_at + $1 * interval '1 microsecond' FROM onceq.running WHERE job_id = $2`, lateLease.Microseconds(), string(l.id))
+	return pgtest.Scan[bool](t, l.pool, `SELECT lease_until > claimed_at + $1 * interval '1 microsecond' FROM onceq.running WHERE job_id = $2`, lateLease.Microseconds(), string(l.id))
 }
 
 // A job must not begin on what a slow claim has left of its lease: it would lose
@@ -157,7 +157,7 @@ func TestLateClaim_hasItsWholeTime(t *testing.T) {
 	came, gate := make(chan struct{}, 100), make(chan struct{})
 	open := sync.OnceFunc(func() { close(gate) })
 	t.Cleanup(open)
-	slow := reconnect(t, pool, func(cfg *pgxpool.Config) {
+	slow := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) {
 		cfg.BeforeConnect = func(context.Context, *pgx.ConnConfig) error {
 			if late.Load() {
 				came <- struct{}{}
@@ -179,7 +179,7 @@ func TestLateClaim_hasItsWholeTime(t *testing.T) {
 	way.sever()
 	way.restore()
 	awaitClosed(t, "a connection to be made anew", came)
-	began := clock(t, direct)
+	began := pgtest.Clock(t, direct)
 	tx, err := direct.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -189,9 +189,9 @@ func TestLateClaim_hasItsWholeTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	id := accept(t, watch, queue.Request{})
-	awaitClock(t, direct, began.Add(lateLease*2/3))
+	pgtest.AwaitClock(t, direct, began.Add(lateLease*2/3))
 	open()
-	awaitClock(t, direct, began.Add(lateLease*4/3))
+	pgtest.AwaitClock(t, direct, began.Add(lateLease*4/3))
 	if err := tx.Commit(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func TestLatency_scheduledJobsOnAnIdleWorker(t *testing.T) {
 			w := newWorker(t, c, queue.WorkerConfig{PollInterval: 200 * time.Millisecond})
 			late := lateness(w)
 			start(t, w)
-			at := clock(t, pool).Add(100 * time.Millisecond)
+			at := pgtest.Clock(t, pool).Add(100 * time.Millisecond)
 			var reqs []queue.Request
 			for range 100 {
 				at = at.Add(17 * time.Millisecond)

@@ -46,7 +46,7 @@ func (o *takeover) wantUntouched(t *testing.T) {
 	if job := info(t, o.c, o.id); job.State != queue.StateRunning || job.WorkerID != "b" || job.Attempt != 2 {
 		t.Errorf("a worker that lost its lease has changed the job: it is %s, attempt %d, of worker %q", job.State, job.Attempt, job.WorkerID)
 	}
-	if n := scan[int](t, o.pool, `SELECT count(*) FROM onceq.checkpoint`); n != 0 {
+	if n := pgtest.Scan[int](t, o.pool, `SELECT count(*) FROM onceq.checkpoint`); n != 0 {
 		t.Errorf("a worker that lost its lease has saved %d checkpoints", n)
 	}
 }
@@ -98,7 +98,7 @@ func TestLease_staleAttemptRecordsNothing(t *testing.T) {
 func TestLease_staleAttemptMaySaveNothing(t *testing.T) {
 	t.Parallel()
 	o := takenOver(t, queue.Request{})
-	exec(t, o.pool, `CREATE TABLE effect (n int)`)
+	pgtest.Exec(t, o.pool, `CREATE TABLE effect (n int)`)
 	ctx, job := o.first.ctx, o.first.job
 	_, err := queue.Checkpoint(ctx, job, "stage", func(context.Context) (int, error) { return 1, nil })
 	if !errors.Is(err, queue.ErrLeaseLost) {
@@ -120,7 +120,7 @@ func TestLease_staleAttemptMaySaveNothing(t *testing.T) {
 	if !errors.Is(err, queue.ErrLeaseLost) {
 		t.Errorf("CompleteTx after a lost lease: %v, want ErrLeaseLost", err)
 	}
-	if n := scan[int](t, o.pool, `SELECT count(*) FROM effect`); n != 0 {
+	if n := pgtest.Scan[int](t, o.pool, `SELECT count(*) FROM effect`); n != 0 {
 		t.Errorf("%d effects of a stale attempt were committed", n)
 	}
 	o.wantUntouched(t)
@@ -198,10 +198,10 @@ func TestLease_renewedWhileTheHandlerRuns(t *testing.T) {
 	id := accept(t, c, queue.Request{MaxAttempts: 1})
 	start(t, w)
 	first := work.next(t)
-	until := clock(t, pool).Add(5 * shortLease / 2)
-	await(t, "the lease to be renewed past two and a half times its length", func() bool {
+	until := pgtest.Clock(t, pool).Add(5 * shortLease / 2)
+	pgtest.Await(t, "the lease to be renewed past two and a half times its length", func() bool {
 		maintain(t, c)
-		return scan[time.Time](t, pool, `SELECT coalesce(max(lease_until), clock_timestamp()) FROM onceq.running`).After(until.Add(shortLease/2)) || first.ctx.Err() != nil
+		return pgtest.Scan[time.Time](t, pool, `SELECT coalesce(max(lease_until), clock_timestamp()) FROM onceq.running`).After(until.Add(shortLease/2)) || first.ctx.Err() != nil
 	})
 	first.wantAlive(t, "a healthy worker renews its leases")
 	first.end(nil)
@@ -227,14 +227,14 @@ func TestLease_failedHeartbeatAloneLosesNothing(t *testing.T) {
 			start(t, w)
 			first := work.next(t)
 			lease := `SELECT lease_until FROM onceq.running`
-			before := scan[time.Time](t, direct, lease)
-			await(t, "a first heartbeat", func() bool { return scan[time.Time](t, direct, lease).After(before) })
-			before = scan[time.Time](t, direct, lease)
+			before := pgtest.Scan[time.Time](t, direct, lease)
+			pgtest.Await(t, "a first heartbeat", func() bool { return pgtest.Scan[time.Time](t, direct, lease).After(before) })
+			before = pgtest.Scan[time.Time](t, direct, lease)
 			disturb(way)
-			awaitClock(t, direct, before.Add(-11*shortLease/5)) // a heartbeat was due in this time
+			pgtest.AwaitClock(t, direct, before.Add(-11*shortLease/5)) // a heartbeat was due in this time
 			way.restore()
-			await(t, "a heartbeat after the disturbance", func() bool {
-				return scan[time.Time](t, direct, lease).After(before) || first.ctx.Err() != nil
+			pgtest.Await(t, "a heartbeat after the disturbance", func() bool {
+				return pgtest.Scan[time.Time](t, direct, lease).After(before) || first.ctx.Err() != nil
 			})
 			first.wantAlive(t, "a failed heartbeat is not a lost lease")
 			first.end(nil)
@@ -262,7 +262,7 @@ func TestLease_lapsesOnTheWorkersOwnClock(t *testing.T) {
 			first := work.next(t)
 			disturb(way)
 			first.wantCause(t, queue.ErrLeaseLost)
-			until, now := scan[time.Time](t, direct, `SELECT lease_until FROM onceq.running`), clock(t, direct)
+			until, now := pgtest.Scan[time.Time](t, direct, `SELECT lease_until FROM onceq.running`), pgtest.Clock(t, direct)
 			if early := until.Sub(now); early > 7*shortLease/10 {
 				t.Errorf("the handler was stopped %v before its lease of %v was over", early, cfg.Lease)
 			}

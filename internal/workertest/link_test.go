@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/internal/pgtest"
 )
 
 // link is the way to PostgreSQL, which a test can cut or hold up.
@@ -36,7 +38,7 @@ func linked(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *link) {
 	l.change = sync.NewCond(&l.mu)
 	l.all.Go(l.accept)
 	t.Cleanup(l.close)
-	other := reconnect(t, pool, func(cfg *pgxpool.Config) {
+	other := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.Host = "127.0.0.1"
 		cfg.ConnConfig.Port = uint16(listener.Addr().(*net.TCPAddr).Port)
 		cfg.ConnConfig.Fallbacks = nil

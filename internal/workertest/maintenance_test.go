@@ -17,7 +17,7 @@ import (
 // abandon makes every waiting job one of a worker that is gone for good.
 func abandon(t testing.TB, pool *pgxpool.Pool) {
 	t.Helper()
-	exec(t, pool, `WITH gone AS (DELETE FROM onceq.pending RETURNING *)
+	pgtest.Exec(t, pool, `WITH gone AS (DELETE FROM onceq.pending RETURNING *)
 		INSERT INTO onceq.running (claimed_at, lease_until, deadline, job_id, fence, attempt, slot, queue, worker_id, concurrency_key)
 		SELECT clock_timestamp() - interval '1 h', clock_timestamp() - interval '1 min', deadline, job_id, fence + 1, attempt + 1,
 			CASE WHEN concurrency_key IS NOT NULL THEN 1 END, queue, 'gone', concurrency_key
@@ -28,11 +28,11 @@ func abandon(t testing.TB, pool *pgxpool.Pool) {
 func states(t testing.TB, pool *pgxpool.Pool) map[string]int {
 	t.Helper()
 	return map[string]int{
-		"waiting":   scan[int](t, pool, `SELECT count(*) FROM onceq.pending`),
-		"running":   scan[int](t, pool, `SELECT count(*) FROM onceq.running`),
-		"succeeded": scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 1`),
-		"dead":      scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 2`),
-		"cancelled": scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 3`),
+		"waiting":   pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.pending`),
+		"running":   pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.running`),
+		"succeeded": pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 1`),
+		"dead":      pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 2`),
+		"cancelled": pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 3`),
 	}
 }
 
@@ -72,7 +72,7 @@ func TestMaintain_inBulk(t *testing.T) {
 	// At the head, leases that are fine and must not be in the way.
 	acceptMany(t, c, many(1000, queue.Request{}))
 	abandon(t, pool)
-	exec(t, pool, `UPDATE onceq.running SET lease_until = clock_timestamp() + interval '1 h', worker_id = 'alive'`)
+	pgtest.Exec(t, pool, `UPDATE onceq.running SET lease_until = clock_timestamp() + interval '1 h', worker_id = 'alive'`)
 	var reqs []queue.Request
 	for i := range 1000 {
 		reqs = append(reqs, queue.Request{Type: workType, MaxAttempts: 1 + i%2, Admission: queue.Idempotency{Key: fmt.Sprint("lease ", i)}})
@@ -96,7 +96,7 @@ func TestMaintain_inBulk(t *testing.T) {
 	for i, id := range stuck[:4] {
 		wantAnswer(t, c, reqs[i], queue.Result{JobID: id, Outcome: queue.OutcomeReplayed, Dead: i%2 == 0})
 	}
-	if n := scan[int](t, pool, `SELECT count(*) FROM onceq.binding`); n != 1000+500 {
+	if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.binding`); n != 1000+500 {
 		t.Errorf("%d bindings are left, want 1,500: those with ReleaseFinished go with their dead jobs", n)
 	}
 }
@@ -119,8 +119,8 @@ func TestMaintain_tasksFailAlone(t *testing.T) {
 			pool := pgtest.New(t)
 			c := newClient(t, pool, queue.Config{})
 			work := agedWork(t, pool, c)
-			exec(t, pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$`)
-			exec(t, pool, fmt.Sprintf(`CREATE TRIGGER refuse BEFORE %s ON onceq.%s FOR EACH ROW EXECUTE FUNCTION refuse()`, tt.op, tt.table))
+			pgtest.Exec(t, pool, `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'refused'; END $$`)
+			pgtest.Exec(t, pool, fmt.Sprintf(`CREATE TRIGGER refuse BEFORE %s ON onceq.%s FOR EACH ROW EXECUTE FUNCTION refuse()`, tt.op, tt.table))
 			report, err := c.Maintain(t.Context())
 			if err != nil {
 				t.Fatalf("Maintain: %v", err)
@@ -139,7 +139,7 @@ func TestMaintain_tasksFailAlone(t *testing.T) {
 					t.Errorf("after a pass in which only %s fail, %s is left: %t", name, what, left)
 				}
 			}
-			exec(t, pool, fmt.Sprintf(`DROP TRIGGER refuse ON onceq.%s`, tt.table))
+			pgtest.Exec(t, pool, fmt.Sprintf(`DROP TRIGGER refuse ON onceq.%s`, tt.table))
 			maintain(t, c)
 			for what, left := range work.left(t) {
 				if left {
@@ -162,9 +162,9 @@ func agedWork(t testing.TB, pool *pgxpool.Pool, c *queue.Client) aged {
 	abandon(t, pool)
 	a.old = accept(t, c, queue.Request{Admission: queue.Idempotency{Key: "expired"}})
 	cancel(t, c, a.old, queue.CancelledNow)
-	exec(t, pool, `UPDATE onceq.finished SET finished_at = finished_at - interval '31 days'`)
-	exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() - interval '1 s'`)
-	exec(t, pool, `UPDATE onceq.event SET at = at - interval '31 days'`)
+	pgtest.Exec(t, pool, `UPDATE onceq.finished SET finished_at = finished_at - interval '31 days'`)
+	pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() - interval '1 s'`)
+	pgtest.Exec(t, pool, `UPDATE onceq.event SET at = at - interval '31 days'`)
 	a.late = accept(t, c, queue.Request{Deadline: time.Now().Add(-time.Second)})
 	return a
 }
@@ -172,7 +172,9 @@ func agedWork(t testing.TB, pool *pgxpool.Pool, c *queue.Client) aged {
 // left tells which pieces of work are still to do.
 func (a aged) left(t testing.TB) map[string]bool {
 	t.Helper()
-	left := func(sql string, args ...any) bool { return scan[bool](t, a.pool, `SELECT EXISTS (`+sql+`)`, args...) }
+	left := func(sql string, args ...any) bool {
+		return pgtest.Scan[bool](t, a.pool, `SELECT EXISTS (`+sql+`)`, args...)
+	}
 	return map[string]bool{
 		"lease":    left(`SELECT FROM onceq.running WHERE job_id = $1`, string(a.stuck)),
 		"deadline": left(`SELECT FROM onceq.pending WHERE job_id = $1`, string(a.late)),
@@ -189,7 +191,7 @@ func TestMaintain_oneBadRowStopsNoOther(t *testing.T) {
 	c := newClient(t, pool, queue.Config{})
 	ids := acceptMany(t, c, many(20, queue.Request{}))
 	abandon(t, pool)
-	exec(t, pool, `DELETE FROM onceq.job WHERE id = $1`, string(ids[3]))
+	pgtest.Exec(t, pool, `DELETE FROM onceq.job WHERE id = $1`, string(ids[3]))
 	tx, err := pool.Begin(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -261,11 +263,11 @@ func TestMaintain_severalAtOnce(t *testing.T) {
 		if _, err := c.EnqueueMany(t.Context(), reqs); err != nil && !asConflict(err, &conflict) {
 			t.Errorf("a batch beside maintenance: %v", err)
 		}
-		exec(t, pool, `UPDATE onceq.running SET lease_until = clock_timestamp() - interval '1 ms' WHERE random() < 0.3`)
+		pgtest.Exec(t, pool, `UPDATE onceq.running SET lease_until = clock_timestamp() - interval '1 ms' WHERE random() < 0.3`)
 	}
 	close(over)
 	all.Wait()
-	await(t, "all jobs to end", func() bool { maintain(t, c); s := states(t, pool); return s["waiting"]+s["running"] == 0 })
+	pgtest.Await(t, "all jobs to end", func() bool { maintain(t, c); s := states(t, pool); return s["waiting"]+s["running"] == 0 })
 }
 
 // The slow turn of the only worker may take minutes. Leases end meanwhile.
@@ -282,7 +284,7 @@ func TestMaintenance_slowTurnHoldsNothingUp(t *testing.T) {
 	t.Cleanup(walks.open)
 	awaitClosed(t, "the walk over ended jobs", walks.came)
 	abandon(t, pool)
-	await(t, "an expired lease to be ended during the walk", func() bool { return scan[int](t, pool, `SELECT count(*) FROM onceq.running`) == 0 })
+	pgtest.Await(t, "an expired lease to be ended during the walk", func() bool { return pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.running`) == 0 })
 }
 
 // A caller's open transaction that holds a job's key (a FollowUp, while the job
@@ -292,7 +294,7 @@ func TestMaintain_passesBindingsThatAreHeld(t *testing.T) {
 	for name, gone := range map[string]func(t testing.TB, pool *pgxpool.Pool){
 		"expired leases": abandon,
 		"deadlines": func(t testing.TB, pool *pgxpool.Pool) {
-			exec(t, pool, `UPDATE onceq.pending SET deadline = clock_timestamp() - interval '1 s'`)
+			pgtest.Exec(t, pool, `UPDATE onceq.pending SET deadline = clock_timestamp() - interval '1 s'`)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -321,7 +323,7 @@ func TestMaintain_passesBindingsThatAreHeld(t *testing.T) {
 					t.Errorf("a job beside the held one is %s", job.State)
 				}
 			}
-			if n := scan[int](t, pool, `SELECT count(*) FROM onceq.binding WHERE dead`); n != 3 {
+			if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.binding WHERE dead`); n != 3 {
 				t.Errorf("%d keys tell of a death, want 3", n)
 			}
 			if err := tx.Rollback(t.Context()); err != nil {
@@ -330,7 +332,7 @@ func TestMaintain_passesBindingsThatAreHeld(t *testing.T) {
 			if rows := maintain(t, c); rows["expired_leases"]+rows["deadlines"] != 1 {
 				t.Errorf("its key is no longer held, and the job must be ended: %v", rows)
 			}
-			if n := scan[int](t, pool, `SELECT count(*) FROM onceq.binding WHERE dead`); n != 4 {
+			if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.binding WHERE dead`); n != 4 {
 				t.Errorf("%d keys tell of a death, want all 4", n)
 			}
 		})

@@ -35,7 +35,7 @@ func (r *record) names() []string {
 // await waits for n starts and returns all of them.
 func (r *record) await(t testing.TB, n int) []string {
 	t.Helper()
-	await(t, fmt.Sprintf("%d jobs to be started", n), func() bool { return len(r.names()) >= n })
+	pgtest.Await(t, fmt.Sprintf("%d jobs to be started", n), func() bool { return len(r.names()) >= n })
 	return r.names()
 }
 
@@ -123,16 +123,16 @@ func TestOrder_scheduledJobsKeepTheirPlaceByTime(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
-	at := clock(t, pool).Add(4 * time.Second)
+	at := pgtest.Clock(t, pool).Add(4 * time.Second)
 	later, sooner := named("scheduled later"), named("scheduled sooner")
 	later.RunAt, sooner.RunAt = at, at.Add(-100*time.Millisecond)
 	accept(t, c, named("before both"))
 	accept(t, c, later)
 	accept(t, c, sooner)
-	if n := len(texts(t, pool, `SELECT job_id::text FROM onceq.pending WHERE ready_at > clock_timestamp()`)); n != 2 {
+	if n := len(pgtest.List[string](t, pool, `SELECT job_id::text FROM onceq.pending WHERE ready_at > clock_timestamp()`)); n != 2 {
 		t.Fatalf("%d jobs are scheduled, want the 2 whose time has not come (or the machine took seconds to enqueue them)", n)
 	}
-	awaitClock(t, pool, at)
+	pgtest.AwaitClock(t, pool, at)
 	accept(t, c, named("after both"))
 	w := newWorker(t, c, one("a"))
 	started := recorded(w)
@@ -244,12 +244,12 @@ func TestOrder_scheduledJobsDoNotStarve(t *testing.T) {
 	for range 50 {
 		accept(t, c, named("stream"))
 	}
-	due := clock(t, pool).Add(200 * time.Millisecond)
+	due := pgtest.Clock(t, pool).Add(200 * time.Millisecond)
 	scheduled := named("scheduled")
 	scheduled.RunAt = due
 	id := accept(t, c, scheduled)
 	start(t, w)
-	for give := time.Now().Add(patience); info(t, c, id).State != queue.StateSucceeded; {
+	for give := time.Now().Add(pgtest.Patience); info(t, c, id).State != queue.StateSucceeded; {
 		if time.Now().After(give) {
 			t.Fatal("a scheduled job that came due starves behind a stream of ready jobs")
 		}

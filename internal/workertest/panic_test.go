@@ -169,8 +169,8 @@ func TestPayload_undecodable(t *testing.T) {
 	awaitState(t, c, last, queue.StateSucceeded)
 	for what, text := range map[string]string{
 		"the log":    log.String(),
-		"the events": strings.Join(texts(t, pool, `SELECT e::text FROM onceq.event AS e`), "\n"),
-		"the errors": strings.Join(texts(t, pool, `SELECT coalesce(error, '') FROM onceq.finished`), "\n"),
+		"the events": strings.Join(pgtest.List[string](t, pool, `SELECT e::text FROM onceq.event AS e`), "\n"),
+		"the errors": strings.Join(pgtest.List[string](t, pool, `SELECT coalesce(error, '') FROM onceq.finished`), "\n"),
 	} {
 		if strings.Contains(text, secret) || strings.Contains(text, fmt.Sprint(number)) {
 			t.Errorf("the payload shows in %s:\n%s", what, text)
@@ -200,7 +200,7 @@ func TestError_anyTextIsStored(t *testing.T) {
 			t.Errorf("error text %.20q was stored with %d characters; it must be bounded and valid", text, n)
 		}
 	}
-	if n := scan[int](t, pool, `SELECT coalesce(max(char_length(details->>'error')), 0) FROM onceq.event`); n == 0 || n > 1000 {
+	if n := pgtest.Scan[int](t, pool, `SELECT coalesce(max(char_length(details->>'error')), 0) FROM onceq.event`); n == 0 || n > 1000 {
 		t.Errorf("an event holds an error of %d characters; allowed are 1,000", n)
 	}
 	if strings.Contains(log.String(), "quoted") {

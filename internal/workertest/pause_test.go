@@ -49,11 +49,11 @@ func TestPause_stopsClaimsAndNothingElse(t *testing.T) {
 	}
 	// A retry waits like all others.
 	running.end(errNotYet)
-	await(t, "the attempt to fail", func() bool { return info(t, c, id).State == queue.StateReady })
+	pgtest.Await(t, "the attempt to fail", func() bool { return info(t, c, id).State == queue.StateReady })
 	work.none(t, 150*time.Millisecond, "the queue is paused")
 
 	// What else ends a waiting job ends it.
-	late := accept(t, c, queue.Request{Deadline: clock(t, pool).Add(50 * time.Millisecond)})
+	late := accept(t, c, queue.Request{Deadline: pgtest.Clock(t, pool).Add(50 * time.Millisecond)})
 	wantExceeded(t, c, late, 0)
 	gone := accept(t, c, queue.Request{})
 	cancel(t, c, gone, queue.CancelledNow)
@@ -85,7 +85,7 @@ func TestPause_keepsTheOrder(t *testing.T) {
 			backdate(t, pool, time.Hour)
 			// The worker has seen the queue, and that there is nothing for it.
 			accept(t, c, queue.Request{Type: workType, Queue: "unused"})
-			awaitClock(t, pool, clock(t, pool).Add(100*time.Millisecond))
+			pgtest.AwaitClock(t, pool, pgtest.Clock(t, pool).Add(100*time.Millisecond))
 		}
 		accept(t, c, named(fmt.Sprint(i)))
 		want = append(want, fmt.Sprint(i))

@@ -19,7 +19,7 @@ import (
 func TestPool_leasesSurviveItsExhaustion(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.New(t)
-	pool := reconnect(t, direct, func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
+	pool := pgtest.Reconnect(t, direct, func(cfg *pgxpool.Config) { cfg.MaxConns = 2 })
 	c := newClient(t, pool, queue.Config{})
 	w := newWorker(t, c, queue.WorkerConfig{Lease: shortLease, Queues: map[string]int{"default": 50}})
 	var lost, done atomic.Int64
@@ -37,9 +37,9 @@ func TestPool_leasesSurviveItsExhaustion(t *testing.T) {
 	acceptMany(t, c, many(50, queue.Request{MaxAttempts: 1}))
 	begin = time.Now()
 	start(t, w)
-	await(t, "50 handlers to return", func() bool { return done.Load() == 50 })
-	await(t, "50 successes to be recorded", func() bool {
-		return scan[int](t, direct, `SELECT count(*) FROM onceq.finished WHERE state = 1 AND attempt = 1`) == 50 || lost.Load() > 0
+	pgtest.Await(t, "50 handlers to return", func() bool { return done.Load() == 50 })
+	pgtest.Await(t, "50 successes to be recorded", func() bool {
+		return pgtest.Scan[int](t, direct, `SELECT count(*) FROM onceq.finished WHERE state = 1 AND attempt = 1`) == 50 || lost.Load() > 0
 	})
 	if n := lost.Load(); n > 0 {
 		t.Errorf("%d of 50 handlers were stopped although their worker was fine: handlers must not be able to exhaust its connections", n)
@@ -51,7 +51,7 @@ func TestPool_leasesSurviveItsExhaustion(t *testing.T) {
 func TestPool_handlersWithTransactionsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	direct := pgtest.New(t)
-	pool := reconnect(t, direct, func(cfg *pgxpool.Config) { cfg.MaxConns = 4 })
+	pool := pgtest.Reconnect(t, direct, func(cfg *pgxpool.Config) { cfg.MaxConns = 4 })
 	c := newClient(t, pool, queue.Config{})
 	w := newWorker(t, c, queue.WorkerConfig{Queues: map[string]int{"default": 20}})
 	const jobs = 300
@@ -84,7 +84,7 @@ func TestPool_handlersWithTransactionsOfTheirOwn(t *testing.T) {
 	finished := make(chan struct{})
 	go func() { all.Wait(); close(finished) }()
 	awaitClosed(t, "all jobs and their follow-ups", finished)
-	await(t, "all of them to be recorded", func() bool {
-		return scan[int](t, direct, `SELECT count(*) FROM onceq.finished WHERE state = 1 AND attempt = 1`) == 2*jobs
+	pgtest.Await(t, "all of them to be recorded", func() bool {
+		return pgtest.Scan[int](t, direct, `SELECT count(*) FROM onceq.finished WHERE state = 1 AND attempt = 1`) == 2*jobs
 	})
 }

@@ -34,11 +34,11 @@ var endings = []struct {
 	}},
 	{"loses its last lease", queue.StateDead, func(t *testing.T, pool *pgxpool.Pool, c *queue.Client, id queue.JobID) {
 		defer worked(t, c).end(nil)
-		exec(t, pool, `UPDATE onceq.job SET max_attempts = 1`)
+		pgtest.Exec(t, pool, `UPDATE onceq.job SET max_attempts = 1`)
 		reclaim(t, pool, c, id)
 	}},
 	{"misses its deadline while it waits", queue.StateDead, func(t *testing.T, pool *pgxpool.Pool, c *queue.Client, id queue.JobID) {
-		exec(t, pool, `UPDATE onceq.pending SET deadline = clock_timestamp() WHERE job_id = $1`, string(id))
+		pgtest.Exec(t, pool, `UPDATE onceq.pending SET deadline = clock_timestamp() WHERE job_id = $1`, string(id))
 		maintain(t, c)
 	}},
 	{"is cancelled while it waits", queue.StateCancelled, func(t *testing.T, _ *pgxpool.Pool, c *queue.Client, id queue.JobID) {
@@ -135,7 +135,7 @@ func TestRelease_notOfAnothersKey(t *testing.T) {
 				c := newClient(t, pool, queue.Config{})
 				req := keyed("k", release)
 				older := accept(t, c, req)
-				exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
+				pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 				// Out of the way of the worker that drives the older one.
 				later := req
 				later.Queue = "later"
@@ -160,7 +160,7 @@ func TestRelease_aTakeoverHoldsNobodyUp(t *testing.T) {
 				c := newClient(t, pool, queue.Config{})
 				req := keyed("k", release)
 				older := accept(t, c, req)
-				exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
+				pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp()`)
 				tx, err := pool.Begin(t.Context())
 				if err != nil {
 					t.Fatal(err)

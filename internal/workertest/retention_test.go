@@ -64,7 +64,7 @@ func TestRetention_ofEndedJobs(t *testing.T) {
 					if keep {
 						age = limit - time.Minute
 					}
-					exec(t, pool, `UPDATE onceq.finished SET finished_at = finished_at - $2::bigint * interval '1 microsecond' WHERE job_id = $1`, string(id), age.Microseconds())
+					pgtest.Exec(t, pool, `UPDATE onceq.finished SET finished_at = finished_at - $2::bigint * interval '1 microsecond' WHERE job_id = $1`, string(id), age.Microseconds())
 					all = append(all, kept{id, keep, req})
 				}
 			}
@@ -74,7 +74,7 @@ func TestRetention_ofEndedJobs(t *testing.T) {
 				if k.keep && err != nil || !k.keep && !errors.Is(err, queue.ErrJobNotFound) {
 					t.Errorf("%s must be kept: %t, but reading it says: %v", k.req.Admission, k.keep, err)
 				}
-				if n := scan[int](t, pool, `SELECT count(*) FROM onceq.checkpoint WHERE job_id = $1`, string(k.id)); (n == 1) != k.keep {
+				if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.checkpoint WHERE job_id = $1`, string(k.id)); (n == 1) != k.keep {
 					t.Errorf("%s must be kept: %t, and it has %d checkpoints", k.req.Admission, k.keep, n)
 				}
 				// The key lives on its own.
@@ -95,7 +95,7 @@ func TestRetention_ofAJobWhoseKeyLives(t *testing.T) {
 	req := queue.Request{Type: workType, Admission: queue.Idempotency{Key: "k", TTL: 365 * 24 * time.Hour}}
 	id := accept(t, c, req)
 	cancel(t, c, id, queue.CancelledNow)
-	exec(t, pool, `UPDATE onceq.finished SET finished_at = finished_at - interval '31 days'`)
+	pgtest.Exec(t, pool, `UPDATE onceq.finished SET finished_at = finished_at - interval '31 days'`)
 	maintain(t, c)
 	wantAnswer(t, c, req, queue.Result{JobID: id, Outcome: queue.OutcomeReplayed, Dead: true})
 	cancel(t, c, id, queue.CancelNotFound)
@@ -120,10 +120,10 @@ func TestRetention_ofBindings(t *testing.T) {
 		reqs = append(reqs, keyed(fmt.Sprint(i), queue.ReleaseExpiry))
 	}
 	acceptMany(t, c, reqs)
-	exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE get_byte(key_hash, 0) % 2 = 0`)
-	live := scan[int](t, pool, `SELECT count(*) FROM onceq.binding WHERE expires_at > clock_timestamp()`)
+	pgtest.Exec(t, pool, `UPDATE onceq.binding SET expires_at = clock_timestamp() WHERE get_byte(key_hash, 0) % 2 = 0`)
+	live := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.binding WHERE expires_at > clock_timestamp()`)
 	maintain(t, c)
-	if n := scan[int](t, pool, `SELECT count(*) FROM onceq.binding`); n != live {
+	if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.binding`); n != live {
 		t.Errorf("%d bindings are left, want the %d live ones", n, live)
 	}
 	if n := states(t, pool)["waiting"]; n != 5000 {
@@ -141,8 +141,8 @@ func TestRetention_ofEvents(t *testing.T) {
 	old, fresh := accept(t, c, queue.Request{}), accept(t, c, queue.Request{})
 	delay(t, c, old)
 	delay(t, c, fresh)
-	exec(t, pool, `UPDATE onceq.event SET at = at - interval '30 days 1 minute' WHERE job_id = $1`, string(old))
-	exec(t, pool, `UPDATE onceq.event SET at = at - interval '29 days 23 hours' WHERE job_id = $1`, string(fresh))
+	pgtest.Exec(t, pool, `UPDATE onceq.event SET at = at - interval '30 days 1 minute' WHERE job_id = $1`, string(old))
+	pgtest.Exec(t, pool, `UPDATE onceq.event SET at = at - interval '29 days 23 hours' WHERE job_id = $1`, string(fresh))
 	maintain(t, c)
 	if a, b := count(t, c, old, queue.EventRetryScheduled), count(t, c, fresh, queue.EventRetryScheduled); a != 0 || b != 1 {
 		t.Errorf("events are kept for 30 days: of one that is older %d are left, of one that is younger %d", a, b)
@@ -168,11 +168,11 @@ func TestRetention_neverOfWhatLives(t *testing.T) {
 	accept(t, c, queue.Request{Admission: queue.Idempotency{Key: "ready"}})
 	accept(t, c, queue.Request{RunAt: time.Now().Add(2 * 365 * 24 * time.Hour), Deadline: time.Now().Add(3 * 365 * 24 * time.Hour)})
 	backdate(t, pool, 365*24*time.Hour)
-	exec(t, pool, `UPDATE onceq.running SET claimed_at = claimed_at - interval '1 year'`)
-	exec(t, pool, `UPDATE onceq.checkpoint SET saved_at = saved_at - interval '1 year'`)
+	pgtest.Exec(t, pool, `UPDATE onceq.running SET claimed_at = claimed_at - interval '1 year'`)
+	pgtest.Exec(t, pool, `UPDATE onceq.checkpoint SET saved_at = saved_at - interval '1 year'`)
 	rows := func() (all []string) {
 		for _, table := range []string{"job", "pending", "running", "binding", "checkpoint"} {
-			all = append(all, texts(t, pool, `SELECT r.ctid::text || r.xmin::text || r::text FROM onceq.`+table+` AS r ORDER BY 1`)...)
+			all = append(all, pgtest.List[string](t, pool, `SELECT r.ctid::text || r.xmin::text || r::text FROM onceq.`+table+` AS r ORDER BY 1`)...)
 		}
 		return all
 	}
@@ -199,7 +199,7 @@ func TestMaintenance_runsInEveryWorker(t *testing.T) {
 		handle(t, workType, w)
 		start(t, w)
 	}
-	await(t, "workers to do the maintenance by themselves", func() bool {
+	pgtest.Await(t, "workers to do the maintenance by themselves", func() bool {
 		for _, left := range a.left(t) {
 			if left {
 				return false

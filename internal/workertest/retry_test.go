@@ -22,7 +22,7 @@ func failing(w *queue.Worker, f func(attempt int) error) {
 func delay(t testing.TB, c *queue.Client, id queue.JobID) time.Duration {
 	t.Helper()
 	var job queue.JobInfo
-	await(t, "the job to wait for its next attempt", func() bool {
+	pgtest.Await(t, "the job to wait for its next attempt", func() bool {
 		job = info(t, c, id)
 		return job.LastError != "" && (job.State == queue.StateScheduled || ended(job.State))
 	})

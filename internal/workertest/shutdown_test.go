@@ -55,9 +55,9 @@ func TestShutdown_whileHandlersRun(t *testing.T) {
 	ids := acceptMany(t, c, many(4, queue.Request{MaxAttempts: 1}))
 	r := start(t, w)
 	first, second := work.next(t), work.next(t)
-	until := clock(t, pool).Add(3 * shortLease / 2)
+	until := pgtest.Clock(t, pool).Add(3 * shortLease / 2)
 	r.cancel()
-	awaitClock(t, pool, until)
+	pgtest.AwaitClock(t, pool, until)
 	maintain(t, c)
 	first.wantAlive(t, "handlers may go on for the shutdown timeout of a minute")
 	second.wantAlive(t, "handlers may go on for the shutdown timeout of a minute")
@@ -210,7 +210,7 @@ func TestShutdown_whilePostgreSQLIsAway(t *testing.T) {
 				switch at {
 				case "idle":
 					got.end(nil)
-					await(t, "the job to be recorded", func() bool { return scan[int](t, direct, `SELECT count(*) FROM onceq.finished`) == 1 })
+					pgtest.Await(t, "the job to be recorded", func() bool { return pgtest.Scan[int](t, direct, `SELECT count(*) FROM onceq.finished`) == 1 })
 					disturb(l)
 				case "handler running":
 					disturb(l)
@@ -219,7 +219,7 @@ func TestShutdown_whilePostgreSQLIsAway(t *testing.T) {
 					got.end(nil)
 				}
 				// The worker has had time to ask for more, in vain.
-				awaitClock(t, direct, clock(t, direct).Add(200*time.Millisecond))
+				pgtest.AwaitClock(t, direct, pgtest.Clock(t, direct).Add(200*time.Millisecond))
 				begin := time.Now()
 				r.cancel()
 				if at == "handler running" {
@@ -235,7 +235,7 @@ func TestShutdown_whilePostgreSQLIsAway(t *testing.T) {
 				}
 				// What it started is gone too, a little later.
 				l.restore()
-				await(t, "the worker's goroutines to end", func() bool { return r.goroutines() == "" })
+				pgtest.Await(t, "the worker's goroutines to end", func() bool { return r.goroutines() == "" })
 			})
 		}
 	}
@@ -320,10 +320,10 @@ func TestRun_outlivesPostgreSQLsAbsence(t *testing.T) {
 	work.next(t).end(nil)
 	awaitState(t, watch, id, queue.StateSucceeded)
 	for range 2 {
-		exec(t, direct, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
+		pgtest.Exec(t, direct, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()`)
 		l.sever()
 		id = accept(t, watch, queue.Request{})
-		awaitClock(t, direct, clock(t, direct).Add(150*time.Millisecond))
+		pgtest.AwaitClock(t, direct, pgtest.Clock(t, direct).Add(150*time.Millisecond))
 		l.restore()
 		work.next(t).end(nil)
 		awaitState(t, watch, id, queue.StateSucceeded)
@@ -342,7 +342,7 @@ func TestRun_listensAgain(t *testing.T) {
 		id := accept(t, c, queue.Request{})
 		work.next(t).end(nil)
 		awaitState(t, c, id, queue.StateSucceeded)
-		exec(t, pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE 'LISTEN%'`)
+		pgtest.Exec(t, pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() AND query LIKE 'LISTEN%'`)
 	}
 }
 
@@ -371,13 +371,13 @@ func TestShutdown_inTheMiddleOfClaims(t *testing.T) {
 		if err := r.stop(t); err != nil {
 			t.Fatal(err)
 		}
-		if n := scan[int](t, pool, `SELECT count(*) FROM onceq.running`); n != 0 {
+		if n := pgtest.Scan[int](t, pool, `SELECT count(*) FROM onceq.running`); n != 0 {
 			t.Fatalf("%d jobs are held by a worker that has shut down", n)
 		}
 	}
 	t.Logf("%d jobs ran in %d short lives", handled.Load(), rounds)
-	succeeded := scan[int64](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 1 AND attempt = 1`)
-	waiting := scan[int64](t, pool, `SELECT count(*) FROM onceq.pending WHERE attempt = 0`)
+	succeeded := pgtest.Scan[int64](t, pool, `SELECT count(*) FROM onceq.finished WHERE state = 1 AND attempt = 1`)
+	waiting := pgtest.Scan[int64](t, pool, `SELECT count(*) FROM onceq.pending WHERE attempt = 0`)
 	if succeeded != handled.Load() || succeeded+waiting != jobs {
 		t.Errorf("%d handlers ran, %d jobs succeeded and %d of %d wait uncharged", handled.Load(), succeeded, waiting, jobs)
 	}

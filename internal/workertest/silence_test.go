@@ -13,15 +13,7 @@ import (
 // New ones work, so it must go on by itself, long before TCP gives them up: after a
 // statement's limit of 15 s, and the 15 s that pgx gives a connection to end.
 
-// eventually is await for so long.
-func eventually(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	for give := time.Now().Add(30*time.Second + patience); !cond(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(give) {
-			t.Fatalf("waited in vain for: %s", what)
-		}
-	}
-}
+const afterSilence = 30*time.Second + pgtest.Patience
 
 // startAmidst starts a worker whose silent connections may take pgx longer to end
 // than the worker takes to stop.
@@ -50,7 +42,7 @@ func TestSilence_maintenanceGoesOn(t *testing.T) {
 	way.silence()
 	turns.open()
 	abandon(t, direct)
-	eventually(t, "the lease of a worker that is gone to be ended", func() bool { return scan[int](t, direct, `SELECT count(*) FROM onceq.running`) == 0 })
+	pgtest.AwaitFor(t, afterSilence, "the lease of a worker that is gone to be ended", func() bool { return pgtest.Scan[int](t, direct, `SELECT count(*) FROM onceq.running`) == 0 })
 }
 
 func TestSilence_claimsAndEndsGoOn(t *testing.T) {
@@ -75,7 +67,7 @@ func TestSilence_claimsAndEndsGoOn(t *testing.T) {
 	looks.open()
 	first.end(nil)
 	other := accept(t, watch, queue.Request{Queue: "y"})
-	eventually(t, "another job to be claimed, and the end of the first to be recorded", func() bool {
+	pgtest.AwaitFor(t, afterSilence, "another job to be claimed, and the end of the first to be recorded", func() bool {
 		select {
 		case next := <-work.came:
 			next.end(nil)
@@ -98,16 +90,16 @@ func TestSilence_leasesAreKept(t *testing.T) {
 	startAmidst(t, w)
 	first := work.next(t)
 	const lease = `SELECT lease_until FROM onceq.running`
-	claimed := scan[time.Time](t, direct, lease)
-	await(t, "a first heartbeat", func() bool { return scan[time.Time](t, direct, lease).After(claimed) })
+	claimed := pgtest.Scan[time.Time](t, direct, lease)
+	pgtest.Await(t, "a first heartbeat", func() bool { return pgtest.Scan[time.Time](t, direct, lease).After(claimed) })
 	way.silence()
-	before := scan[time.Time](t, direct, lease)
-	await(t, "a heartbeat on another connection", func() bool {
-		return first.ctx.Err() != nil || scan[time.Time](t, direct, lease).After(before)
+	before := pgtest.Scan[time.Time](t, direct, lease)
+	pgtest.Await(t, "a heartbeat on another connection", func() bool {
+		return first.ctx.Err() != nil || pgtest.Scan[time.Time](t, direct, lease).After(before)
 	})
 	first.wantAlive(t, "a heartbeat that is lost is followed by another, in time")
 	first.end(nil)
-	eventually(t, "the end to be recorded", func() bool { return info(t, watch, id).State == queue.StateSucceeded })
+	pgtest.AwaitFor(t, afterSilence, "the end to be recorded", func() bool { return info(t, watch, id).State == queue.StateSucceeded })
 }
 
 func TestSilence_runEndsAllTheSame(t *testing.T) {

@@ -8,17 +8,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
 
 // workType is the type of most jobs here.
 const workType = "work.do"
-
-// patience is how long a condition is awaited before the test fails.
-const patience = pace * 30 * time.Second
 
 // newClient returns a client on pool; it must be a good Config.
 func newClient(t testing.TB, pool *pgxpool.Pool, cfg queue.Config) *queue.Client {
@@ -106,7 +103,7 @@ func info(t testing.TB, c *queue.Client, id queue.JobID) queue.JobInfo {
 func awaitState(t testing.TB, c *queue.Client, id queue.JobID, want queue.State) queue.JobInfo {
 	t.Helper()
 	var job queue.JobInfo
-	for give := time.Now().Add(patience); ; time.Sleep(3 * time.Millisecond) {
+	for give := time.Now().Add(pgtest.Patience); ; time.Sleep(3 * time.Millisecond) {
 		if job = info(t, c, id); job.State == want {
 			return job
 		}
@@ -120,24 +117,14 @@ func ended(s queue.State) bool {
 	return s == queue.StateSucceeded || s == queue.StateDead || s == queue.StateCancelled
 }
 
-// await polls until cond holds.
-func await(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	for give := time.Now().Add(patience); !cond(); time.Sleep(3 * time.Millisecond) {
-		if time.Now().After(give) {
-			t.Fatalf("waited %v in vain for: %s", patience, what)
-		}
-	}
-}
-
 // awaitClosed waits until the channel is closed or sends.
 func awaitClosed[T any](t testing.TB, what string, ch <-chan T) T {
 	t.Helper()
 	select {
 	case v := <-ch:
 		return v
-	case <-time.After(patience):
-		t.Fatalf("waited %v in vain for: %s", patience, what)
+	case <-time.After(pgtest.Patience):
+		t.Fatalf("waited %v in vain for: %s", pgtest.Patience, what)
 		panic("unreachable")
 	}
 }
@@ -210,49 +197,6 @@ func wantInvalid(t testing.TB, err error, what string) {
 	}
 }
 
-// scan reads one value.
-func scan[T any](t testing.TB, pool *pgxpool.Pool, sql string, args ...any) T {
-	t.Helper()
-	var v T
-	if err := pool.QueryRow(context.Background(), sql, args...).Scan(&v); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return v
-}
-
-func exec(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) {
-	t.Helper()
-	if _, err := pool.Exec(context.Background(), sql, args...); err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-}
-
-// texts reads a list of texts.
-func texts(t testing.TB, pool *pgxpool.Pool, sql string, args ...any) []string {
-	t.Helper()
-	rows, err := pool.Query(context.Background(), sql, args...)
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	list, err := pgx.CollectRows(rows, pgx.RowTo[string])
-	if err != nil {
-		t.Fatalf("%s: %v", sql, err)
-	}
-	return list
-}
-
-// clock reads PostgreSQL's clock.
-func clock(t testing.TB, pool *pgxpool.Pool) time.Time {
-	t.Helper()
-	return scan[time.Time](t, pool, `SELECT clock_timestamp()`)
-}
-
-// awaitClock waits until PostgreSQL's clock has passed the instant.
-func awaitClock(t testing.TB, pool *pgxpool.Pool, at time.Time) {
-	t.Helper()
-	await(t, "PostgreSQL's clock to pass "+at.String(), func() bool { return clock(t, pool).After(at) })
-}
-
 // expire ends the job's lease, as if its worker had been away for too long.
 func expire(t testing.TB, pool *pgxpool.Pool, id queue.JobID) {
 	t.Helper()
@@ -267,17 +211,4 @@ func reclaim(t testing.TB, pool *pgxpool.Pool, c *queue.Client, id queue.JobID) 
 	t.Helper()
 	expire(t, pool, id)
 	maintain(t, c)
-}
-
-// reconnect opens another pool on pool's database, adjusted by change.
-func reconnect(t testing.TB, pool *pgxpool.Pool, change func(*pgxpool.Config)) *pgxpool.Pool {
-	t.Helper()
-	cfg := pool.Config()
-	change(cfg)
-	other, err := pgxpool.NewWithConfig(context.Background(), cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(other.Close)
-	return other
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/onceq/onceq/internal/pgtest"
 )
 
 // turnstile holds up the statements of a name, while it is armed, until it is
@@ -25,7 +27,7 @@ type turnstile struct {
 func guarded(t testing.TB, pool *pgxpool.Pool, s *turnstile) *pgxpool.Pool {
 	t.Helper()
 	s.came, s.opened = make(chan struct{}, 100), make(chan struct{})
-	return reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = s })
+	return pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = s })
 }
 
 // open lets everything through from now on.

@@ -1,6 +1,0 @@
-//go:build !race
-
-package racetest
-
-// rounds is how often a race is run: as often as the test asks for.
-func rounds(n int) int { return n }
