@@ -63,3 +63,9 @@ func Reconnect(t testing.TB, pool *pgxpool.Pool, change func(*pgxpool.Config)) *
 	t.Cleanup(other.Close)
 	return other
 }
+
+// Unpinged has a pool send only what it is asked to, for tests that count. By
+// itself it asks a connection that rested for a second whether it is still there.
+func Unpinged(cfg *pgxpool.Config) {
+	cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
+}

@@ -124,7 +124,11 @@ func TestClient_lostConnection(t *testing.T) {
 			req := invoice("lost-" + name)
 			tx, _ := held(t, c, pool, req)
 			done := sendBehind(t, pool, func() (queue.Result, error) { return produce(context.Background(), c, pool, req) })
-			pgtest.Exec(t, pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+			// Again and again: who looks for deadlocks does not seem to wait.
+			pgtest.Await(t, "the waiting session to be ended", func() bool {
+				pgtest.Exec(t, pool, `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+				return len(done) > 0
+			})
 			got := <-done
 			if got.err == nil {
 				t.Fatalf("the connection was lost and the answer is %+v", got)

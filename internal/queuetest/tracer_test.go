@@ -80,6 +80,7 @@ func observed(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *statements, *at
 	t.Helper()
 	sent, writes := &statements{}, &atomic.Int64{}
 	other := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) {
+		pgtest.Unpinged(cfg)
 		cfg.MaxConns = 1
 		cfg.ConnConfig.Tracer = sent
 		dial := cfg.ConnConfig.DialFunc

@@ -77,6 +77,7 @@ func newLedger(t *testing.T) *ledger {
 		t.Fatal("pg_walinspect, one of PostgreSQL's contrib modules, is not installed: the records of the WAL can't be counted")
 	}
 	a.client = newClient(t, pgtest.Reconnect(t, a.pool, func(cfg *pgxpool.Config) {
+		pgtest.Unpinged(cfg)
 		cfg.ConnConfig.DialFunc = a.trips.dial
 		cfg.MaxConns = 1
 	}), queue.Config{PollOnly: true})

@@ -142,6 +142,7 @@ func (d *doomed) connect(t *testing.T) victim {
 	v := victim{pieces: &atomic.Int64{}}
 	v.pieces.Store(-1)
 	cfg := d.healthy.Config()
+	pgtest.Unpinged(cfg)
 	cfg.MaxConns = 1
 	dial := cfg.ConnConfig.DialFunc
 	cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
