@@ -219,7 +219,7 @@ func (l *letter) wantClockAfterLock(t *testing.T) {
 	pgtest.Exec(t, tx, `SELECT FROM onceq.running FOR UPDATE`)
 	delivered := make(chan error, 1)
 	go func() { delivered <- l.deliver(l.pool) }()
-	awaitRow(t, l.pool, "the write to wait", `SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'`)
+	pgtest.AwaitBlocked(t, l.pool, 1)
 	if !pgtest.Scan[bool](t, tx, `SELECT lease_until > clock_timestamp() FROM onceq.running`) {
 		t.Fatal("the lease ran out before the write was there: the machine is too slow for this test")
 	}
