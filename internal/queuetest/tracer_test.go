@@ -72,6 +72,10 @@ func (w wire) Write(b []byte) (int, error) {
 	return w.Conn.Write(b)
 }
 
+// never keeps a pool from asking whether a connection lives that lay idle for a
+// second, as it may on a slow machine: that is a round trip, too.
+func never(context.Context, pgxpool.ShouldPingParams) bool { return false }
+
 // observed opens a pool of one connection on pool's database whose statements
 // and writes are counted.
 func observed(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *statements, *atomic.Int64) {
@@ -79,6 +83,7 @@ func observed(t testing.TB, pool *pgxpool.Pool) (*pgxpool.Pool, *statements, *at
 	sent, writes := &statements{}, &atomic.Int64{}
 	other := reconnect(t, pool, func(cfg *pgxpool.Config) {
 		cfg.MaxConns = 1
+		cfg.ShouldPing = never
 		cfg.ConnConfig.Tracer = sent
 		dial := cfg.ConnConfig.DialFunc
 		cfg.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {

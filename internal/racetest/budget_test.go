@@ -78,6 +78,8 @@ func newLedger(t *testing.T) *ledger {
 	a.client = newClient(t, reconnect(t, a.pool, func(cfg *pgxpool.Config) {
 		cfg.ConnConfig.DialFunc = a.trips.dial
 		cfg.MaxConns = 1
+		// Whether a connection lives that lay idle for a second is a round trip, too.
+		cfg.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return false }
 	}), queue.Config{PollOnly: true})
 	return a
 }
