@@ -109,6 +109,16 @@ func (w *world) age(by time.Duration) {
 	pgtest.Age(w.t, w.pool, by)
 }
 
+// leave lets time pass, or takes it back, until so much is left of the windows.
+func (w *world) leave(left time.Duration) {
+	w.t.Helper()
+	var rest time.Duration
+	if err := w.pool.QueryRow(w.ctx, "SELECT min(expires_at) - clock_timestamp() FROM onceq.binding").Scan(&rest); err != nil {
+		w.t.Fatal(err)
+	}
+	w.age(rest - left)
+}
+
 // start makes a job running, as a claim does, for a worker that is not there.
 func (w *world) start(id queue.JobID) {
 	w.t.Helper()

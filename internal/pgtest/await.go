@@ -28,12 +28,16 @@ func AwaitClock(t testing.TB, q Querier, at time.Time) {
 	Await(t, fmt.Sprintf("PostgreSQL's clock to pass %s", at), func() bool { return Clock(t, q).After(at) })
 }
 
-// AwaitBlocked waits until n sessions of the database wait for locks of others'
-// transactions. Locks for a moment, as to add a page to a table, don't count.
+// AwaitBlocked waits until so many sessions are blocked.
 func AwaitBlocked(t testing.TB, q Querier, n int) {
 	t.Helper()
-	Await(t, fmt.Sprintf("%d session(s) to wait for a lock", n), func() bool {
-		return Scan[int](t, q, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-			AND backend_type = 'client backend' AND wait_event_type = 'Lock' AND wait_event NOT IN ('extend', 'page', 'frozenid')`) >= n
-	})
+	Await(t, fmt.Sprintf("%d session(s) to wait for a lock", n), func() bool { return Blocked(t, q) >= n })
+}
+
+// Blocked is how many sessions of the database wait for locks of others'
+// transactions. Locks for a moment, as to add a page to a table, don't count.
+func Blocked(t testing.TB, q Querier) int {
+	t.Helper()
+	return Scan[int](t, q, `SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+		AND backend_type = 'client backend' AND wait_event_type = 'Lock' AND wait_event NOT IN ('extend', 'page', 'frozenid')`)
 }

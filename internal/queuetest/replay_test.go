@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/onceq/onceq/internal/devpg"
 	"github.com/onceq/onceq/internal/pgtest"
 	"github.com/onceq/onceq/pkg/queue"
 )
@@ -77,7 +78,8 @@ func TestClient_repeatWritesNothing(t *testing.T) {
 
 func TestClient_repeatWritesNoWAL(t *testing.T) {
 	t.Parallel()
-	pool := pgtest.Quiet(t).New(t)
+	// With a higher level the background writer logs the running transactions.
+	pool := pgtest.Quiet(t, devpg.Setting("wal_level", "minimal"), devpg.Setting("max_wal_senders", "0")).New(t)
 	c := newClient(t, pool, queue.Config{})
 	accept(t, c, invoice("wal"))
 	accept(t, c, notice("wal-throttle"))

@@ -131,8 +131,7 @@ func TestWake(t *testing.T) {
 	accept(t, c, queue.Request{Type: "t", Queue: long, Payload: text(1<<20 - 2)})
 	l.wantWakes(t, "the longest name of a queue and the largest payload (B-063)", long)
 	expired(t, pool, c, on("q3", invoice("expired")))
-	l.settle()
-	l.take()
+	l.wantWakes(t, "what will expire", "q3")
 	accept(t, c, on("q3", invoice("expired")))
 	l.wantWakes(t, "a takeover", "q3")
 	past := queue.Request{Type: "t", Queue: "q4", RunAt: time.Now().Add(-time.Hour)}

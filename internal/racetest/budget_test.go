@@ -54,13 +54,14 @@ type budget struct {
 	WAL   []string
 }
 
-func (a *ledger) measure(t *testing.T, do func(ctx context.Context) error) budget {
+func (a *ledger) measure(t *testing.T, do func(ctx context.Context) error) (cost budget, took time.Duration) {
 	t.Helper()
-	from, before := walPosition(t, a.pool), a.trips.n.Load()
+	from, before, began := walPosition(t, a.pool), a.trips.n.Load(), time.Now()
 	if err := do(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	return budget{a.trips.n.Load() - before, walByTable(t, a.pool, from)}
+	took = time.Since(began)
+	return budget{a.trips.n.Load() - before, walByTable(t, a.pool, from)}, took
 }
 
 // ledger measures on a server where nothing else happens.
@@ -143,6 +144,13 @@ func TestClient_budget(t *testing.T) {
 			return err
 		}
 	}
+	// thousands is a batch that has other fresh requests each time.
+	thousands := func(from int, fresh func(i int) bool) func(context.Context) error {
+		return func(ctx context.Context) error {
+			from += 10_000
+			return batch(many(from-10_000, fresh))(ctx)
+		}
+	}
 	one := func(outcome queue.Outcome, req queue.Request) func(context.Context) error {
 		return func(ctx context.Context) error { return want(outcome)(c.EnqueueWithResult(ctx, req)) }
 	}
@@ -176,21 +184,30 @@ func TestClient_budget(t *testing.T) {
 		{"an acceptance", one(queue.OutcomeAccepted, order(6000)), budget{1, accepted(1)}},
 		{"a replay", one(queue.OutcomeReplayed, order(6000)), budget{Trips: 1}},
 		{"a coalesced request", one(queue.OutcomeCoalesced, reminder()), budget{Trips: 1}},
-		{"a batch of 1,000 acceptances", batch(many(0, always)), budget{1, accepted(1000)}},
+		{"a batch of 1,000 acceptances", thousands(0, always), budget{1, accepted(1000)}},
 		{"a conflict", func(ctx context.Context) error {
 			if _, err := c.EnqueueWithResult(ctx, other); !isConflict(err) {
 				return fmt.Errorf("not a conflict: %w", err)
 			}
 			return nil
 		}, budget{Trips: 1}},
-		{"a batch of 1,000, half of them replays", batch(many(10_000, func(i int) bool { return i%2 == 0 })), budget{1, accepted(500)}},
+		{"a batch of 1,000, half of them replays", thousands(100_000, func(i int) bool { return i%2 == 0 }), budget{1, accepted(500)}},
 		{"a batch of 1,000 replays", batch(many(0, never)), budget{Trips: 1}},
 		{"a replacement", one(queue.OutcomeReplaced, debounced(2)), budget{1, []string{
 			"1 COMMIT", "1 DELETE pending", "1 ENTRY event_pkey", "1 ENTRY pending_pkey", "1 HOT_UPDATE binding", "1 HOT_UPDATE job",
 			"1 INSERT event", "1 INSERT pending", "1 LOCK binding", "1 LOCK pending"}}},
 	} {
-		if diff := cmp.Diff(row.want, a.measure(t, row.do)); diff != "" {
-			t.Errorf("%s costs something else than before (-want +got):\n%s", row.name, diff)
+		for try := 1; ; try++ {
+			got, took := a.measure(t, row.do)
+			diff := cmp.Diff(row.want, got)
+			if diff == "" {
+				break
+			}
+			// The batches can be sent again as they are.
+			if !strings.HasPrefix(row.name, "a batch") || took < slack || try == 5 {
+				t.Errorf("%s costs something else than before (-want +got):\n%s", row.name, diff)
+				break
+			}
 		}
 	}
 }
@@ -230,7 +247,7 @@ func TestWorker_budget(t *testing.T) {
 		t.Fatal(err)
 	}
 	fill()
-	got := a.measure(t, work)
+	got, _ := a.measure(t, work)
 	commits := func(line string) bool { return strings.HasSuffix(line, " COMMIT") } // how ends are gathered is chance
 	want := []string{"100 DELETE pending", "100 DELETE running", "100 ENTRY finished_pkey", "100 ENTRY running_pkey",
 		"100 INSERT finished", "100 INSERT running", "100 LOCK pending"}

@@ -50,7 +50,9 @@ func run(ctx context.Context, queues, types []string, hang bool) error {
 	for _, name := range queues {
 		handlers[name] = 10
 	}
-	worker, err := queue.NewWorker(client, queue.WorkerConfig{Queues: handlers, Lease: time.Second, ID: fmt.Sprintf("mailer %d", os.Getpid())})
+	// A shorter lease would be over sooner after the kill, but also where the machine
+	// stands still for a moment, which is another story than the one that is told.
+	worker, err := queue.NewWorker(client, queue.WorkerConfig{Queues: handlers, Lease: 5 * time.Second, ID: fmt.Sprintf("mailer %d", os.Getpid())})
 	if err != nil {
 		return err
 	}
