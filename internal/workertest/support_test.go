@@ -281,3 +281,24 @@ func reconnect(t testing.TB, pool *pgxpool.Pool, change func(*pgxpool.Config)) *
 	t.Cleanup(other.Close)
 	return other
 }
+
+// standstill watches the machine: what it returns tells for how long, at most, a
+// few milliseconds' sleep and the work went on since.
+func standstill(t testing.TB, work func(context.Context)) (longest func() time.Duration) {
+	t.Helper()
+	answers := make(chan time.Duration)
+	go func() {
+		var longest time.Duration
+		for last := time.Now(); t.Context().Err() == nil; {
+			time.Sleep(5 * time.Millisecond)
+			work(t.Context())
+			now := time.Now()
+			longest, last = max(longest, now.Sub(last)), now
+			select {
+			case answers <- longest:
+			default:
+			}
+		}
+	}()
+	return func() time.Duration { return awaitClosed(t, "the machine to be looked at", answers) }
+}
