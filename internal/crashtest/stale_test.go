@@ -14,8 +14,9 @@ import (
 )
 
 const (
-	// staleLease is short, so that what is sent under it is soon late.
-	staleLease = 2 * time.Second
+	// staleLease is short, so that what is sent under it is soon late, and long
+	// enough for a claim and a heartbeat on a machine that stands still for a while.
+	staleLease = 6 * time.Second
 	// pausedLease is one that a worker also has to keep, with the machine busy.
 	pausedLease = 4 * time.Second
 )

@@ -37,13 +37,16 @@ func underDeadline(t testing.TB, pool *pgxpool.Pool, c *queue.Client, work *call
 		req.Type = workType
 		req.Deadline = pgtest.Clock(t, pool).Add(ahead)
 		id := accept(t, c, req)
-		select {
-		case first = <-work.came:
-			if first.job.ID == id {
-				return first, req
+		for waiting := true; waiting; {
+			select {
+			case first = <-work.came:
+				if first.job.ID == id {
+					return first, req
+				}
+				first.end(nil) // one of an earlier try, which came too late
+			case <-time.After(ahead):
+				waiting = false
 			}
-			first.end(nil)
-		case <-time.After(ahead):
 		}
 		ahead *= 2
 	}
@@ -128,8 +131,8 @@ func TestDeadline_passesWhileRunning(t *testing.T) {
 			t.Errorf("the handler's context says its deadline is %v, the job's is %v", d, req.Deadline)
 		}
 		first.wantCause(t, queue.ErrDeadlineExceeded)
-		if late := pgtest.Clock(t, pool).Sub(req.Deadline); late < 0 || late > pace*time.Second {
-			t.Errorf("the handler's context ended %v after the deadline", late)
+		if early := req.Deadline.Sub(pgtest.Clock(t, pool)); early > 0 {
+			t.Errorf("the handler's context ended %v before the deadline", early)
 		}
 		first.end(result)
 		wantExceeded(t, c, id, 1)
@@ -178,8 +181,9 @@ func TestDeadline_afterTimeouts(t *testing.T) {
 	w := newWorker(t, c, one("a"))
 	work := handle(t, workType, w)
 	start(t, w)
-	got, _ := underDeadline(t, pool, c, work, max(2, pace)*700*time.Millisecond,
-		queue.Request{ExecutionTimeout: pace * 200 * time.Millisecond, Retry: queue.Fixed{}, MaxAttempts: 100})
+	// Far enough ahead that two attempts begin before it on any machine.
+	got, _ := underDeadline(t, pool, c, work, 10*time.Second,
+		queue.Request{ExecutionTimeout: 500 * time.Millisecond, Retry: queue.Fixed{}, MaxAttempts: 100})
 	id, attempts := got.job.ID, 1
 	cause := got.cause(t)
 	if errors.Is(cause, queue.ErrDeadlineExceeded) {

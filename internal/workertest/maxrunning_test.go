@@ -21,7 +21,7 @@ func setQueue(t testing.TB, c *queue.Client, name string, s queue.QueueSettings)
 }
 
 // cappedLoad runs jobs of 10 ms in a queue where 5 may run at once.
-func cappedLoad(t *testing.T, jobs, workers int, cfg queue.WorkerConfig, age time.Duration) (most int64, took time.Duration) {
+func cappedLoad(t *testing.T, jobs, workers int, cfg queue.WorkerConfig, age time.Duration) (most int64) {
 	t.Helper()
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
@@ -46,14 +46,13 @@ func cappedLoad(t *testing.T, jobs, workers int, cfg queue.WorkerConfig, age tim
 	finished := make(chan struct{})
 	go func() { done.Wait(); close(finished) }()
 	awaitClosed(t, "all jobs of a capped queue to be done", finished)
-	took = time.Since(begin)
-	t.Logf("%d jobs of 10 ms, 5 at once, %d workers: %v", jobs, workers, took.Round(time.Millisecond))
-	return peak.Load(), took
+	t.Logf("%d jobs of 10 ms, 5 at once, %d workers: %v", jobs, workers, time.Since(begin).Round(time.Millisecond))
+	return peak.Load()
 }
 
 func TestMaxRunning_neverExceededAndReached(t *testing.T) {
 	t.Parallel()
-	most, _ := cappedLoad(t, 400, 4, queue.WorkerConfig{PollInterval: 10 * time.Millisecond, Queues: map[string]int{"default": 4}}, 0)
+	most := cappedLoad(t, 400, 4, queue.WorkerConfig{PollInterval: 10 * time.Millisecond, Queues: map[string]int{"default": 4}}, 0)
 	if most != 5 {
 		t.Errorf("%d jobs ran at once, the queue's cap is 5: over all workers it must be kept, and used", most)
 	}
@@ -66,10 +65,8 @@ func TestMaxRunning_roomIsUsedAtOnce(t *testing.T) {
 	for _, age := range []time.Duration{0, time.Hour} {
 		t.Run(fmt.Sprintf("backlog of %v", age), func(t *testing.T) {
 			t.Parallel()
-			most, took := cappedLoad(t, 200, 1, queue.WorkerConfig{PollInterval: time.Second}, age)
-			// With one look for each poll interval it would take 40 s.
-			if most != 5 || took > pace*10*time.Second {
-				t.Errorf("%d jobs ran at once in %v: the end of a job must make room for the next at once", most, took)
+			if most := cappedLoad(t, 200, 1, queue.WorkerConfig{PollInterval: time.Hour}, age); most != 5 {
+				t.Errorf("%d jobs ran at once, want 5", most)
 			}
 		})
 	}

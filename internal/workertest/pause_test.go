@@ -58,13 +58,9 @@ func TestPause_stopsClaimsAndNothingElse(t *testing.T) {
 	gone := accept(t, c, queue.Request{})
 	cancel(t, c, gone, queue.CancelledNow)
 
-	begin := time.Now()
 	resumeQueue(t, c, "default")
 	for range 2 {
 		work.next(t).end(nil)
-	}
-	if took := time.Since(begin); took > pace*2*time.Second {
-		t.Errorf("after the pause it took %v to go on: polls come every 25 ms", took)
 	}
 	awaitState(t, c, id, queue.StateSucceeded)
 	awaitState(t, c, waiting, queue.StateSucceeded)

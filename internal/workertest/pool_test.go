@@ -14,7 +14,7 @@ import (
 	"github.com/onceq/onceq/pkg/queue"
 )
 
-// Handlers that keep every connection of the client's pool busy for five leases
+// Handlers that keep every connection of the client's pool busy for three leases
 // can't keep the worker from renewing them.
 func TestPool_leasesSurviveItsExhaustion(t *testing.T) {
 	t.Parallel()
@@ -26,7 +26,7 @@ func TestPool_leasesSurviveItsExhaustion(t *testing.T) {
 	begin := time.Now()
 	queue.Handle(w, workType, func(ctx context.Context, _ *queue.Job[any]) error {
 		defer done.Add(1)
-		for time.Since(begin) < 5*shortLease {
+		for time.Since(begin) < 3*shortLease {
 			if _, err := pool.Exec(ctx, `SELECT pg_sleep(0.05)`); err != nil {
 				lost.Add(1)
 				return err

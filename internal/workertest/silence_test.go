@@ -83,7 +83,7 @@ func TestSilence_leasesAreKept(t *testing.T) {
 	pool, way := linked(t, direct)
 	watch := newClient(t, direct, queue.Config{})
 	cfg := one("a")
-	cfg.Lease = 3 * shortLease
+	cfg.Lease = 4 * shortLease // the second heartbeat comes with a sixth of it left
 	w := newWorker(t, newClient(t, pool, queue.Config{}), cfg)
 	work := handle(t, workType, w)
 	id := accept(t, watch, queue.Request{MaxAttempts: 1})

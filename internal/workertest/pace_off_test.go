@@ -1,6 +1,0 @@
-//go:build !race
-
-package workertest_test
-
-// pace stretches the times that a healthy machine has to keep.
-const pace = 1
