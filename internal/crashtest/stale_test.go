@@ -18,7 +18,7 @@ const (
 	// enough for a claim and a heartbeat on a machine that stands still for a while.
 	staleLease = 6 * time.Second
 	// pausedLease is one that a worker also has to keep, with the machine busy.
-	pausedLease = 4 * time.Second
+	pausedLease = 6 * time.Second
 )
 
 // A worker is paused past its lease and wakes up when its job is another's: it
