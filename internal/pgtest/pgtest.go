@@ -10,6 +10,10 @@
 //		...
 //	}
 //
+// Exec, Scan, List and Records ask it. Await waits for what must come, for as long
+// as it takes: no test has a clock to beat, since the machine, the server or its
+// disk may stand still for seconds at any step.
+//
 // The test binary starts one server, through devpg, when its first test asks
 // for a database. `make test` names one to all binaries instead.
 //
