@@ -119,11 +119,7 @@ func TestCancel_runningJob(t *testing.T) {
 			start(t, w)
 			first := work.next(t)
 			cancel(t, remote, id, queue.CancelRequested)
-			begin := time.Now()
 			first.wantCause(t, queue.ErrCancelled)
-			if took := time.Since(begin); took > wcfg.Lease {
-				t.Errorf("the handler was told after %v: heartbeats come every %v", took, wcfg.Lease/3)
-			}
 			cancel(t, remote, id, queue.CancelRequested)
 			if job := info(t, c, id); job.State != queue.StateRunning {
 				t.Errorf("until the worker acknowledges the job runs, it is %s", job.State)

@@ -89,7 +89,7 @@ func (r *run) wait(t testing.TB) error {
 		return r.err
 	}
 	var left string
-	for give := time.Now().Add(3 * time.Second); time.Now().Before(give); time.Sleep(5 * time.Millisecond) {
+	for give := time.Now().Add(10 * time.Second); time.Now().Before(give); time.Sleep(5 * time.Millisecond) {
 		if left = r.goroutines(); left == "" {
 			return r.err
 		}

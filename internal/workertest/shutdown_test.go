@@ -31,12 +31,8 @@ func TestShutdown_whileIdle(t *testing.T) {
 			accept(t, c, queue.Request{})
 			r := start(t, w)
 			work.next(t).end(nil) // it is at work
-			begin := time.Now()
 			if err := r.stop(t); err != nil {
 				t.Errorf("the end of an idle worker: %v", err)
-			}
-			if took := time.Since(begin); took > 5*time.Second {
-				t.Errorf("an idle worker took %v to stop", took)
 			}
 		})
 	}
@@ -158,13 +154,9 @@ func TestShutdown_handlerIgnoresItsContext(t *testing.T) {
 	r := start(t, w)
 	r.strays = true
 	stuck := work.next(t)
-	begin := time.Now()
 	r.cancel()
 	if err := r.wait(t); err == nil {
 		t.Error("Run must return an error when a handler did not")
-	}
-	if took := time.Since(begin); took > 20*time.Second {
-		t.Errorf("Run took %v to give a handler up", took)
 	}
 	// The job comes back when its lease ends.
 	other := newWorker(t, c, calm("b"))
@@ -228,11 +220,6 @@ func TestShutdown_whilePostgreSQLIsAway(t *testing.T) {
 				}
 				err := r.wait(t)
 				t.Logf("Run returned after %v: %v", time.Since(begin).Round(time.Millisecond), err)
-				// The timeout, 10 s for what is under way, 15 s of the driver's to close
-				// connections that don't answer.
-				if took := time.Since(begin); took > 28*time.Second {
-					t.Errorf("Run took %v to end while PostgreSQL was away; its timeout is 300 ms", took)
-				}
 				// What it started is gone too, a little later.
 				l.restore()
 				pgtest.Await(t, "the worker's goroutines to end", func() bool { return r.goroutines() == "" })
