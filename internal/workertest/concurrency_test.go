@@ -243,7 +243,7 @@ func TestConcurrency_slotFreedBeforeTheCommit(t *testing.T) {
 	t.Parallel()
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
-	looks := new(claims)
+	looks := &sent{name: "Claim"}
 	w := newWorker(t, newClient(t, pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = looks }), queue.Config{}), one("a"))
 	work := handle(t, workType, w)
 	start(t, w)

@@ -59,18 +59,6 @@ func TestConcurrency_slotFreedDuringAClaim(t *testing.T) {
 	awaitSucceeded(t, pool, 4)
 }
 
-// claims counts the claims.
-type claims struct{ n atomic.Int64 }
-
-func (c *claims) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if strings.HasPrefix(data.SQL, "-- name: Claim") {
-		c.n.Add(1)
-	}
-	return ctx
-}
-
-func (*claims) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
 // keyClaims counts the claims that are told of a free slot of the key k.
 type keyClaims struct{ n atomic.Int64 }
 

@@ -2,8 +2,6 @@ package workertest_test
 
 import (
 	"context"
-	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,18 +13,6 @@ import (
 	"github.com/onceq/onceq/pkg/queue"
 )
 
-// released counts the statements that hand jobs back.
-type released struct{ n atomic.Int64 }
-
-func (r *released) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	if strings.HasPrefix(data.SQL, "-- name: ReleaseJobs ") {
-		r.n.Add(1)
-	}
-	return ctx
-}
-
-func (*released) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
-
 // A claim that was on its way when the worker was stopped starts nothing, and its
 // jobs go back together: those that were ready at once keep their order.
 func TestShutdown_handsAClaimBackAtOnce(t *testing.T) {
@@ -35,7 +21,7 @@ func TestShutdown_handsAClaimBackAtOnce(t *testing.T) {
 	pool := pgtest.New(t)
 	c := newClient(t, pool, queue.Config{})
 	ids := acceptMany(t, c, many(jobs, queue.Request{MaxAttempts: 1}))
-	back := new(released)
+	back := &sent{name: "ReleaseJobs "}
 	traced := pgtest.Reconnect(t, pool, func(cfg *pgxpool.Config) { cfg.ConnConfig.Tracer = back })
 	w := newWorker(t, newClient(t, traced, queue.Config{}), queue.WorkerConfig{Queues: map[string]int{"default": jobs}, ShutdownTimeout: time.Minute})
 	queue.Handle(w, workType, func(context.Context, *queue.Job[any]) error {
